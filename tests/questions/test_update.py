@@ -17,9 +17,9 @@ from torch import nn
 from fedaudit.config.schema import parse
 from fedaudit.learn.tasks import Adam, TorchTask, Training, tensor
 from fedaudit.questions import every
-from fedaudit.questions.update import QUESTION, UpdateSection, labels, leaves
+from fedaudit.questions.update import QUESTION, UpdateSection, labels, leaves, presence
 from fedaudit.questions.update.parts import BesideTruth, CannotTell, Known, OneUpdate, Table, parts, seen_by
-from fedaudit.questions.update.presence import PART, InputLayer, _without_data
+from fedaudit.questions.update.presence import PART, InputLayer, Ruled, _without_data
 from fedaudit.report.html import render
 from fedaudit.results.document import load
 from fedaudit.results.redaction import redacted
@@ -131,6 +131,71 @@ def test_a_mean_of_parties_tells_what_none_of_them_has() -> None:
     everybody = Records(x, y, name)
     table = looked(mean, everybody, how, start, parties=("a", "b", "c"))
     assert np.array_equal(table["update-absent"], truly_absent(everybody))
+
+
+def test_steps_of_two_parties_that_cancel_are_not_taken_for_one_record() -> None:
+    """Adam's steps are of one size: where two bearers pull a weight apart, their mean stands still."""
+    parts = [people(20, seed) for seed in range(20, 26)]
+    start, how = later(), Training(batch_size=16)
+    sent = [trained(part, how, start, task()) for part in parts]
+    mean = {name: np.asarray(np.mean([one[name] for one in sent], axis=0, dtype=np.float32)) for name in start}
+    x, y, name = (np.concatenate([getattr(part, each) for part in parts]) for each in ("x", "y", "id"))
+    table = looked(mean, Records(x, y, name), how, start, parties=tuple("abcdef"))
+    bearers = (x != 0).sum(axis=0)
+    listed = table["update-single"] > 0.5
+    assert listed.sum() >= 8
+    assert (bearers[listed] == 1).mean() >= 0.85
+
+
+def test_values_of_the_same_records_are_those_of_every_pair() -> None:
+    mine, how, start = people(40, 2), WAYS["adam"], task().initial(0)
+    sent = trained(mine, how, start, task())
+    update = OneUpdate(received=start, sent=sent, task=task(), examples=len(mine))
+    entry = presence.entry_of(update, Known(outsiders=people(600, 9)))
+    ruled = Ruled("unmoved", (entry.after == entry.before).all(axis=0), still=entry.after == entry.before,
+                  moved=entry.after - entry.before)  # fmt: skip
+    group = presence.twins(entry, ruled, 3)
+    columns = np.flatnonzero(~ruled.columns)
+    noise = 2.5 * np.sqrt((entry.ulp**2).sum(axis=0) * 3)
+    pairs = set()
+    for place, a in enumerate(columns):
+        for b in columns[place + 1 :]:
+            one, other = (entry.after - entry.before)[:, [a, b]].T
+            limit = min(presence.ALIKE * max(np.linalg.norm(one), np.linalg.norm(other)), noise[a] + noise[b])
+            if np.linalg.norm(one - other) <= limit:
+                pairs.add((int(a), int(b)))
+    grouped = {(int(a), int(b)) for a in columns for b in columns if a < b and group[a] == group[b] >= 0}
+    assert len(pairs) >= 5
+    assert grouped == pairs
+
+
+def test_small_steps_are_not_taken_for_an_update_with_entries_left_out() -> None:
+    mine, how, start = people(800, 2), Training("sgd", 0.02, batch_size=800), task().initial(0)
+    table = looked(trained(mine, how, start, task()), mine, how, start)
+    assert not truly_absent(mine).any()
+    assert table["update-rule"][0] == "none"
+
+
+class Paired(nn.Module):
+    """Five records are compared with each other at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(WIDE, 64), nn.Linear(64, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x).relu().reshape(len(x) // 5, 5, -1)
+        found: torch.Tensor = self.last((hidden - hidden.mean(dim=1, keepdim=True)).reshape(len(x), -1))
+        return found
+
+
+def test_of_a_model_that_cannot_answer_a_few_records_nothing_is_told() -> None:
+    mine, how, of = people(40, 2), WAYS["adam"], TorchTask(Paired, CLASSES)
+    start = of.initial(0)
+    sent = {name: value + 0.1 for name, value in start.items()}
+    with pytest.raises(CannotTell) as told:
+        looked(sent, mine, how, start, of)
+    assert told.value.code == "model-unknown"
 
 
 def test_half_precision_tells_as_much() -> None:

@@ -324,10 +324,13 @@ def layers_of(task: Any, state: State, x: Any) -> list[SeenLayer]:
 
 class IncomingPart:
     def look(self, update: OneUpdate, known: Known, options: UpdateSection) -> Table:
-        outsiders = known.outsiders
-        if outsiders is None or not (layers := layers_of(update.task, update.received, outsiders.x)):
-            raise CannotTell("incoming-layers")
-        found = [(layer.name, figure, value) for layer in layers for figure, value in figures_of(layer).items()]
+        x = known.outsiders.x if known.outsiders is not None else np.zeros(0)
+
+        def figures() -> list[tuple[str, Figure, float]]:
+            layers = layers_of(update.task, update.received, x) if len(x) else []
+            return [(layer.name, figure, value) for layer in layers for figure, value in figures_of(layer).items()]
+
+        found = known.of_model(update.received)("incoming", figures)
         if not found:
             raise CannotTell("incoming-layers")
         where, figure, value = (np.array(column) for column in zip(*found, strict=True))

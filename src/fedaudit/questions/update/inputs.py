@@ -28,7 +28,6 @@ from fedaudit.questions.update.parts import (
     Table,
     compared,
     most_probable,
-    some_of,
 )
 from fedaudit.questions.update.presence import entry_of
 from fedaudit.types import Estimate, Floats, Ints, Notice, Records, State, notice
@@ -46,13 +45,13 @@ VALUES = ("value", "v_proj", "v", "w_v", "wv")  # what linear layers of attentio
 
 class Inputs:
     def look(self, update: OneUpdate, known: Known, options: UpdateSection) -> Table:
-        outsiders = some_of(known)
+        outsiders = known.some
         if outsiders is None or update.task is None:
             raise CannotTell("inputs-entry")
         if outsiders.x.dtype.kind in "iu":
             return _words(update, outsiders)
         try:
-            entry = entry_of(update, outsiders)
+            entry = entry_of(update, known)
         except CannotTell:
             raise CannotTell("inputs-entry") from None
         if entry.words or entry.bias is None or not entry.relu:
@@ -75,7 +74,7 @@ class Inputs:
         }
 
     def judge(self, seen: Sequence[BesideTruth], known: Known, confidence: float) -> Mapping[str, Estimate]:
-        outsiders = some_of(known)
+        outsiders = known.some
         if outsiders is None:
             return {}
         found: dict[str, Estimate] = {}

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.questions.update import presence
-from fedaudit.questions.update.parts import BesideTruth, CannotTell, Known, OneUpdate, Table, some_of, steps_of
+from fedaudit.questions.update.parts import BesideTruth, CannotTell, Known, OneUpdate, Table, steps_of
 from fedaudit.stats import Block, auc, proportion
 from fedaudit.types import Estimate, Floats, Ints, Notice, Records, notice
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fedaudit.questions.update import UpdateSection
 
 WHOLE = 64  # records up to which counts are rounded
-DRAWS = 100  # parties of outsiders, for what the estimate may be off
+SPLITS, DRAWS = 10, 10  # of outsiders in two halves, and parties for each, for what the estimate may be off
 PARTIES = 6  # that are trained for each mixture of classes
 MIXTURES = (None, 0.3, 0.05)  # the concentration of a Dirichlet distribution; None: as outsiders are
 REFINED = 3  # times that an uneven estimate is simulated
@@ -47,7 +47,7 @@ LEVEL = 0.95  # of the interval of a count
 
 class Labels:
     def look(self, update: OneUpdate, known: Known, options: UpdateSection) -> Table:
-        outsiders = some_of(known)
+        outsiders = known.some
         if outsiders is None or update.task is None or not update.examples:
             raise CannotTell("classes-unknown")
         if known.classes < 2 or outsiders.y.ndim != 1 or outsiders.y.dtype.kind not in "iu":
@@ -60,7 +60,7 @@ class Labels:
         moved = update.sent[bias].astype(np.float64) - update.received[bias]
         if not moved.any():
             raise CannotTell("bias-still")
-        if _thinned(update, known, outsiders):
+        if _thinned(update, known):
             raise CannotTell("bias-thinned")
         usual = shares(outsiders, known.classes) * update.examples
         if _one_plain_step(update, known):
@@ -172,13 +172,13 @@ def shares(outsiders: Records, classes: int) -> Floats:
     return np.asarray(counts / counts.sum())
 
 
-def _thinned(update: OneUpdate, known: Known, outsiders: Records) -> bool:
+def _thinned(update: OneUpdate, known: Known) -> bool:
     """By what the layer on the input shows, where the model has one that can be read."""
     try:
-        entry = presence.entry_of(update, outsiders)
+        entry = presence.entry_of(update, known)
     except CannotTell:
         return False
-    common = presence.usual(entry, outsiders)
+    common = presence.usual_of(entry, update, known)
     return presence.thinned(entry, next(presence.rules(entry, update, known, common, None)))
 
 
@@ -207,23 +207,33 @@ class Counts:
 
 def closed_form(update: OneUpdate, known: Known, outsiders: Records, moved: Floats) -> Counts:
     n, classes, rate = update.examples, known.classes, float(known.training["lr"])
-    said = probabilities(update, outsiders)
+    said = known.of_model(update.received)("said", lambda: probabilities(update, outsiders))
     found = nearest_counts(n * (said.mean(axis=0) + moved / rate), n)
     rng = np.random.default_rng([known.seed, n])
     likely = (found + 0.5) / (found + 0.5).sum()
-    per_class = np.maximum(np.bincount(outsiders.y.astype(np.int64), minlength=classes), 1)
-    weight = likely[outsiders.y] / per_class[outsiders.y]
-    off = np.empty((DRAWS, classes))
-    for draw in range(DRAWS):
+    off = np.empty((SPLITS, DRAWS, classes))
+    for split in range(SPLITS):
         # Half of the outsiders are the party, and the other half what the receiver has.
-        party = rng.permutation(len(outsiders))
-        mine, theirs = party[: len(party) // 2], party[len(party) // 2 :]
-        chosen = rng.choice(mine, n, p=weight[mine] / weight[mine].sum())
-        true = np.bincount(outsiders.y[chosen], minlength=classes)
-        step = true / n - said[chosen].mean(axis=0)
-        off[draw] = nearest_counts(n * (said[theirs].mean(axis=0) + step), n) - true
-    low, high = np.quantile(off, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+        order = rng.permutation(len(outsiders))
+        mine, theirs = order[: len(order) // 2], order[len(order) // 2 :]
+        true, step = _steps(said[mine], outsiders.y[mine], n, likely, rng)
+        guess = n * (said[theirs].mean(axis=0) + step)
+        off[split] = nearest_counts(guess, n) - true
+    low, high = np.quantile(off.reshape(-1, classes), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return Counts(found, np.maximum(np.floor(found - high), 0.0), np.minimum(np.ceil(found - low), n))
+
+
+def _steps(said: Floats, y: Ints, n: int, likely: Floats, rng: np.random.Generator) -> tuple[Ints, Floats]:
+    """Parties of n of these records, with classes drawn by how likely they are: how many of each they have, and how the
+    step moves the bias, over the learning rate."""
+    by_class, many = np.argsort(y, kind="stable"), np.bincount(y, minlength=len(likely))
+    share = np.where(many > 0, likely, 0.0)
+    true = rng.multinomial(n, share / share.sum(), size=DRAWS)
+    label = np.repeat(np.tile(np.arange(len(likely)), DRAWS), true.ravel())
+    place = (np.cumsum(many) - many)[label] + (rng.random(len(label)) * many[label]).astype(np.int64)
+    party = np.repeat(np.arange(DRAWS), n)
+    drawn = np.bincount(party * len(y) + by_class[place], minlength=DRAWS * len(y)).reshape(DRAWS, len(y))
+    return true, (true - drawn @ said) / n
 
 
 def probabilities(update: OneUpdate, records: Records) -> Floats:
@@ -233,16 +243,16 @@ def probabilities(update: OneUpdate, records: Records) -> Floats:
 
 
 def nearest_counts(guess: Floats, records: int) -> Floats:
-    """The nearest point with entries that are not negative and sum to so many; whole numbers where they are few."""
-    ordered = np.sort(guess)[::-1]
-    excess = (np.cumsum(ordered) - records) / np.arange(1, len(guess) + 1)
-    cut = excess[np.flatnonzero(ordered > excess)[-1]]
-    found = np.maximum(guess - cut, 0.0)
-    if records > WHOLE:
-        return np.asarray(found)
-    whole = np.floor(found)
-    whole[np.argsort(whole - found, kind="stable")[: records - int(whole.sum())]] += 1
-    return np.asarray(whole)
+    """The nearest point with entries that are not negative and sum to so many; whole numbers where they are few. A row
+    each, where there are several."""
+    rows = np.atleast_2d(guess)
+    ordered = -np.sort(-rows, axis=1)
+    excess = (np.cumsum(ordered, axis=1) - records) / np.arange(1, rows.shape[1] + 1)
+    last = rows.shape[1] - 1 - np.argmax((ordered > excess)[:, ::-1], axis=1)
+    found = np.maximum(rows - np.take_along_axis(excess, last[:, None], axis=1), 0.0)
+    if records <= WHOLE:
+        found = np.array([_whole(row, records) for row in found], np.float64)
+    return np.asarray(found.reshape(guess.shape))
 
 
 # ------------------------------------------------------------------ several steps: trained on outsiders

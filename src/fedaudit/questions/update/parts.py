@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,21 @@ if TYPE_CHECKING:
     from fedaudit.questions.update import UpdateSection
 
 Table = Mapping[str, NDArray[Any]]  # arrays of one length, at least one row
+Made = TypeVar("Made")
+OUTSIDERS = 2000  # that are looked at, at most
+
+
+class Once:
+    """What several looks need, made once."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __call__(self, what: str, make: Callable[[], Made]) -> Made:
+        if what not in self._made:
+            self._made[what] = make()
+        found: Made = self._made[what]
+        return found
 
 
 class CannotTell(Exception):
@@ -45,6 +60,7 @@ class OneUpdate:
     round: int = 1
     metrics: tuple[str, ...] = ()  # the names of figures that came with it
     by_records: bool = True  # a mean of several: is each weighed by its records?
+    once: Once = field(default_factory=Once, compare=False, repr=False)
 
     @property
     def summed(self) -> bool:
@@ -69,6 +85,19 @@ class Known:
     defended: bool = False
     columns: tuple[str, ...] = ()
     seed: int = 0
+    models: dict[int, tuple[State, Once]] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def some(self) -> Records | None:
+        """The outsiders, or some of them, the same every time: enough to know what is usual."""
+        if self.outsiders is None or len(self.outsiders) <= OUTSIDERS:
+            return self.outsiders
+        chosen = np.random.default_rng(self.seed).choice(len(self.outsiders), OUTSIDERS, replace=False)
+        return self.outsiders.take(np.sort(chosen))
+
+    def of_model(self, state: State) -> Once:
+        """What outsiders say of a model: the same for every update that started from it."""
+        return self.models.setdefault(id(state), (state, Once()))[1]  # the state is held: no other gets its id
 
     def column(self, number: int) -> str:
         return self.columns[number] if number < len(self.columns) else f"column {number + 1}"
@@ -97,17 +126,6 @@ class UpdatePart(Protocol):
     def say(self, one: BesideTruth, known: Known, options: UpdateSection) -> Notice | None:
         """What a data owner is told of one update."""
         ...
-
-
-OUTSIDERS = 2000  # that are looked at, at most
-
-
-def some_of(known: Known) -> Records | None:
-    """The outsiders, or some of them, the same every time: enough to know what is usual."""
-    if known.outsiders is None or len(known.outsiders) <= OUTSIDERS:
-        return known.outsiders
-    chosen = np.random.default_rng(known.seed).choice(len(known.outsiders), OUTSIDERS, replace=False)
-    return known.outsiders.take(np.sort(chosen))
 
 
 def steps_of(update: OneUpdate, known: Known) -> tuple[int, ...]:

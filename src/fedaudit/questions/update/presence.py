@@ -24,12 +24,14 @@ weighed by how many of so many records would have the value (beta-binomial, from
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.errors import OF_OTHERS
 from fedaudit.questions.update.parts import (
     BesideTruth,
     CannotTell,
@@ -39,7 +41,6 @@ from fedaudit.questions.update.parts import (
     Table,
     compared,
     most_probable,
-    some_of,
     steps_of,
 )
 from fedaudit.types import Bools, Estimate, Floats, Ints, Notice, Records, State, notice
@@ -55,7 +56,10 @@ HOLES_BIAS, HOLES_LAST = 0.005, 0.03  # of units, of weights: above these, entri
 FEW_ODD = 2  # units: in a mean, single steps of Adam may cancel each other
 STANDARDISED = 1e-2
 SILENT = 1e-3  # of outsiders: above this, some members may have moved no weight at all
+AT_ONCE = 32  # units
 BEARERS, DRAWS = 12, 200  # most bearers that are told apart, and draws for each
+DRAWN, TIMES = 300, 4  # outsiders among whom bearers are drawn, and times in an epoch at which they may be seen
+ONE_SIZE, FEW_MOVED = 0.05, 8  # how near to each other steps of one size are; weights that are too few to tell
 ALIKE = 1e-3  # of the longer of two columns
 PAIRED = 3000  # columns among which pairs are looked for, at most
 
@@ -88,10 +92,17 @@ class InputLayer:
         return found
 
 
-def entry_of(update: OneUpdate, outsiders: Records | None) -> InputLayer:
+def entry_of(update: OneUpdate, known: Known) -> InputLayer:
     """Where the model takes its input, by asking it; with arrays alone, the first matrix is taken for it."""
+    return update.once("entry", lambda: _entry_of(update, known))
+
+
+def _entry_of(update: OneUpdate, known: Known) -> InputLayer:
     names = [name for name, value in update.sent.items() if value.ndim == 2 and value.dtype.kind == "f"]
-    taken = asked(update.task, update.received, outsiders) if update.task is not None else Taken("".join(names[:1]))
+    taken = Taken("".join(names[:1]))
+    if update.task is not None:
+        of_model = known.of_model(update.received)
+        taken = of_model("taken", lambda: asked(update.task, update.received, known.outsiders))
     if taken.momentum is not None:
         return _statistics(update, taken)
     first = taken.name
@@ -167,11 +178,8 @@ def asked(task: Any, received: State, outsiders: Records | None) -> Taken:
 
     leaves = [layer for layer in module.modules() if not list(layer.children())]
     hooks = [layer.register_forward_pre_hook(look) for layer in leaves]
-    try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            module(x)
-    except (RuntimeError, ValueError, TypeError):
-        raise CannotTell("model-unknown") from None
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), _of_their_model():
+        module(x)
     for hook in hooks:
         hook.remove()
     names = {layer: f"{name}." if name else "" for name, layer in module.named_modules()}
@@ -185,28 +193,35 @@ def asked(task: Any, received: State, outsiders: Records | None) -> Taken:
                 raise CannotTell("frozen")
             if isinstance(layer, nn.Embedding):
                 return Taken(f"{names[layer]}weight", words=True, padding=layer.padding_idx)
-            relu = _relu_follows(task, received, names[layer].removesuffix("."), x)
+            with _of_their_model():
+                relu = _relu_follows(module, layer, x)
             drops = any(isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0 for each in leaves)
             return Taken(f"{names[layer]}weight", relu=relu, drops=drops)
     raise CannotTell("input-changed")
 
 
-def _relu_follows(task: Any, received: State, name: str, x: Any) -> bool:
-    """Does a record move exactly the units that it switches on? Asked of a few outsiders, one at a time."""
+@contextmanager
+def _of_their_model() -> Iterator[None]:
+    """A model that does not answer eight records, or fewer, in its own way."""
+    try:
+        yield
+    except OF_OTHERS:
+        raise CannotTell("model-unknown") from None
+
+
+def _relu_follows(module: Any, layer: Any, x: Any) -> bool:
+    """Does a record move exactly the units that it switches on? Asked of a few outsiders, by what the answers' gradient
+    says of each unit."""
     import torch
 
-    module = task.fresh(received).eval()
-    layer = module.get_submodule(name)
-    if layer.bias is None:
+    made: list[Any] = []
+    hook = layer.register_forward_hook(lambda _, __, units: made.append(units))
+    answers = module.eval()(x)
+    hook.remove()
+    if layer.bias is None or len(made) != 1:
         return False
-    agree = []
-    for one in x:
-        module.zero_grad(set_to_none=True)
-        torch.autograd.backward(module(one[None]).square().sum())
-        on = layer(one.reshape(1, -1))[0] > 0
-        if layer.bias.grad is not None:
-            agree.append((on == (layer.bias.grad != 0)).double().mean())
-    return bool(agree) and float(torch.stack(agree).mean()) > 0.95
+    (moves,) = torch.autograd.grad(answers.square().sum(), made, allow_unused=True)
+    return moves is not None and float(((made[0] > 0) == (moves != 0)).double().mean()) > 0.95
 
 
 # ------------------------------------------------------------------ what is known from outsiders
@@ -234,6 +249,10 @@ class Usual:
 
         k = np.arange(most + 1)[:, None]
         return np.asarray(betabinom.pmf(k, records, self.having + 0.5, self.of - self.having + 0.5))
+
+
+def usual_of(entry: InputLayer, update: OneUpdate, known: Known) -> Usual:
+    return known.of_model(update.received)("usual", lambda: usual(entry, known.some))
 
 
 def usual(entry: InputLayer, outsiders: Records | None) -> Usual:
@@ -267,6 +286,7 @@ class Ruled:
     moved: Floats | None = None
     bias_still: Bools | None = None
     last_still: Bools | None = None
+    by_chance: float = 0.0  # the share of the last layer's weights that stand still because they moved so little
 
 
 def rules(entry: InputLayer, update: OneUpdate, known: Known, common: Usual, quantum: float | None) -> Iterator[Ruled]:
@@ -279,15 +299,28 @@ def rules(entry: InputLayer, update: OneUpdate, known: Known, common: Usual, qua
     if not update.summed:
         rest = {k: (p[0] == p[1]) if p else None for k, p in pairs.items()}
         yield _of_weights("unmoved", moved == 0, moved, rest)
-    near = {k: (np.abs(p[1] - p[0]) <= ROUNDING * _spacing(p, update)) if p else None for k, p in pairs.items()}
-    yield _of_weights("rounding", np.abs(moved) <= ROUNDING * entry.ulp, moved, near)
+    yield _rounded(entry, update, moved, pairs)
     if quantum:
         yield Ruled("quantum", np.sqrt((moved**2).mean(axis=0)) < quantum / 2)
-    yield from _shrunk(entry, pairs)
+    yield from _shrunk(entry, update, known, pairs)
     if (decayed := _decayed(entry, update, known)) is not None:
         yield decayed
     if (common.base[common.possible] != 0).any() and entry.bias is not None:
         yield Ruled("standardised", _with_bias(moved, entry.bias[1] - entry.bias[0], common.base))
+
+
+def _rounded(
+    entry: InputLayer, update: OneUpdate, moved: Floats, pairs: Mapping[str, tuple[Floats, Floats] | None]
+) -> Ruled:
+    """Within a few units in the last place. Small steps fall there, too: about as many as into the next such range."""
+    units = {k: np.abs(p[1] - p[0]) / _spacing(p, update) for k, p in pairs.items() if p}
+    rest = {k: units[k] <= ROUNDING if k in units else None for k in pairs}
+    found = _of_weights("rounding", np.abs(moved) <= ROUNDING * entry.ulp, moved, rest)
+    if "last" not in units:
+        return found
+    live = (units["last"] > ROUNDING).any(axis=0)
+    next_to = (units["last"] > ROUNDING) & (units["last"] <= 2 * ROUNDING)
+    return replace(found, by_chance=float(next_to[:, live].mean()) if live.any() else 0.0)
 
 
 def _of_weights(rule: str, still: Bools, moved: Floats, rest: Mapping[str, Bools | None]) -> Ruled:
@@ -300,23 +333,25 @@ def _spacing(pair: tuple[Floats, Floats], update: OneUpdate) -> Floats:
     return np.asarray(np.spacing(np.maximum(np.abs(pair[0]), np.abs(pair[1])).astype(kind)), np.float64)
 
 
-def _shrunk(entry: InputLayer, pairs: Mapping[str, tuple[Floats, Floats] | None]) -> Iterator[Ruled]:
-    """All that have no gradient shrink by one factor: two columns at least must agree on it."""
+def _shrunk(
+    entry: InputLayer, update: OneUpdate, known: Known, pairs: Mapping[str, tuple[Floats, Floats] | None]
+) -> Iterator[Ruled]:
+    """All that have no gradient shrink by one factor, up to rounding in each step: two columns at least must agree."""
     length = (entry.before**2).sum(axis=0)
     rho = (entry.before * entry.after).sum(axis=0) / np.where(length > 0, length, 1.0)
-    largest = np.abs(entry.before).max(axis=0)
-    fits = (np.abs(entry.after - rho * entry.before).max(axis=0) < SHRUNK * largest) & (length > 0)
+    steps = max(steps_of(update, known))
+
+    def still(before: Floats, after: Floats, ulp: Floats, factor: Floats | float) -> Bools:
+        largest = max(float(np.abs(before).max(initial=0.0)), 1e-12)
+        return np.asarray(np.abs(after - factor * before) <= np.minimum((ROUNDING + steps) * ulp, SHRUNK * largest))
+
+    fits = still(entry.before, entry.after, entry.ulp, rho).all(axis=0) & (length > 0)
     if fits.sum() < 2:
         return
     factor = float(np.median(rho[fits]))
-
-    def still(before: Floats, after: Floats) -> Bools:
-        return np.asarray(
-            np.abs(after - factor * before) <= SHRUNK * max(float(np.abs(before).max(initial=0.0)), 1e-12)
-        )
-
-    rest = {key: still(*pair) if pair else None for key, pair in pairs.items()}
-    yield _of_weights("shrunk", still(entry.before, entry.after), entry.after - factor * entry.before, rest)
+    rest = {key: still(*pair, _spacing(pair, update), factor) if pair else None for key, pair in pairs.items()}
+    moved = entry.after - factor * entry.before
+    yield _of_weights("shrunk", still(entry.before, entry.after, entry.ulp, factor), moved, rest)
 
 
 DECAYS = (1e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2, 0.1)
@@ -385,7 +420,7 @@ def thinned(entry: InputLayer, ruled: Ruled) -> bool:
             return True
     if ruled.last_still is not None and ruled.last_still.size:
         live = (~ruled.last_still).any(axis=0)
-        return bool(live.any() and ruled.last_still[:, live].mean() > HOLES_LAST)
+        return bool(live.any() and ruled.last_still[:, live].mean() - ruled.by_chance > HOLES_LAST)
     if entry.last is None and not entry.relu and not entry.words and ruled.still is not None:
         # The one layer there is: softmax gives every class of a column that moved something.
         moved = ruled.still[:, ~ruled.columns]
@@ -394,11 +429,17 @@ def thinned(entry: InputLayer, ruled: Ruled) -> bool:
 
 
 def moves_nothing(entry: InputLayer, outsiders: Records) -> float:
-    """The share of outsiders that switch off every unit: of members like these, the update knows nothing."""
+    """The share of outsiders that switch off every unit: of members like these, the update knows nothing. Few units are
+    enough to find that out of nearly all."""
     if not entry.relu or entry.bias is None:
         return 0.0
-    x = outsiders.x.reshape(len(outsiders), -1)
-    return float(((x @ entry.before.T + entry.bias[0]) <= 0).all(axis=1).mean())
+    left = outsiders.x.reshape(len(outsiders), -1)
+    for start in range(0, len(entry.before), AT_ONCE):
+        some = slice(start, start + AT_ONCE)
+        left = left[((left @ entry.before[some].T.astype(left.dtype) + entry.bias[0][some]) <= 0).all(axis=1)]
+        if not len(left):
+            break
+    return len(left) / len(outsiders)
 
 
 # ------------------------------------------------------------------ exactly one, and the same bearers
@@ -414,37 +455,70 @@ def singles(
     live = np.asarray((~ruled.still).any(axis=1))
     if live.sum() < 16:
         return unknown
-    one_step = steps_of(update, known) == (1,)
-    law = _law(entry, live, outsiders, int(known.training.get("epochs", 1)), one_step, known.seed)
-    standing = ruled.still[live].mean(axis=0)
+    one_step, epochs = steps_of(update, known) == (1,), int(known.training.get("epochs", 1))
+    law = _law(entry, live, _bearers(entry, outsiders, known, update), 0 if one_step else epochs, known.seed)
+    standing = np.where(ruled.columns, 0.0, ruled.still[live].mean(axis=0))
     mean, sd = law.mean(axis=0)[:, None], np.sqrt(law.var(axis=0) + 0.25 / live.sum() ** 2)[:, None]
     prior = common.chances(update.examples, BEARERS)[1:]
     prior[-1] += np.maximum(1 - common.chance(update.examples) - prior.sum(axis=0), 0.0)
     weighed = np.exp(-0.5 * ((standing - mean) / sd) ** 2) / sd * prior
     total = weighed.sum(axis=0)
     found = np.where(total > 0, weighed[0] / np.where(total > 0, total, 1.0), 0.0)
-    return np.where(ruled.columns | ~common.possible | (common.base != 0), np.nan, found)
+    can = ~ruled.columns & common.possible & (common.base == 0)
+    if (update.summed or epochs == 1) and known.training.get("optimizer") != "sgd":
+        found[_of_several(entry, ruled, np.flatnonzero(can & (found > 0.5)))] = 0.0
+    return np.where(can, found, np.nan)
 
 
-def _law(entry: InputLayer, live: Bools, outsiders: Records, epochs: int, one_step: bool, seed: int) -> Floats:
+def _of_several(entry: InputLayer, ruled: Ruled, columns: Ints) -> Ints:
+    """Which of these columns have several bearers, though much of them stands still: Adam's steps are of one size,
+    so that those of two parties may cancel. What one record moved in one step of an epoch is of one size throughout."""
+    if ruled.moved is None or ruled.still is None or ruled.rule == "decayed":
+        return columns[:0]
+    rows = zip(*(each[:, columns].T for each in (~ruled.still, np.abs(ruled.moved), entry.ulp)), strict=True)
+    alike = np.full(len(columns), np.nan)
+    for place, (moved, size, ulp) in enumerate(rows):
+        sizes = size[moved]
+        if len(sizes) >= FEW_MOVED:
+            middle = np.partition(sizes, len(sizes) // 2)[len(sizes) // 2]
+            alike[place] = (np.abs(sizes - middle) <= ONE_SIZE * middle + 2 * ulp[moved]).mean()
+    of_one_size = alike >= 1 - ONE_SIZE
+    return columns[(alike < 1 - ONE_SIZE) & of_one_size.any()]
+
+
+@dataclass(frozen=True)
+class Bearers:
+    """Outsiders, and what the layer makes of them before the round."""
+
+    x: NDArray[np.float32]
+    before: NDArray[np.float32]
+
+
+def _bearers(entry: InputLayer, outsiders: Records, known: Known, update: OneUpdate) -> Bearers:
+    def made() -> Bearers:
+        assert entry.bias is not None
+        x = outsiders.x.reshape(len(outsiders), -1)[:DRAWN].astype(np.float32)
+        return Bearers(x, x @ entry.before.T.astype(np.float32) + entry.bias[0].astype(np.float32))
+
+    return known.of_model(update.received)("bearers", made)
+
+
+def _law(entry: InputLayer, live: Bools, bearers: Bearers, epochs: int, seed: int) -> Floats:
     """Draws x bearers: the share of live units that are off for all of 1, 2, ... outsiders, each seen once an epoch, at
-    a time of its own between the model received and the model sent."""
+    a time of its own between the model received and the model sent; without epochs, at the model received."""
     assert entry.bias is not None
-    x = outsiders.x.reshape(len(outsiders), -1).astype(np.float32)
-    before, after = (weights[live].T.astype(np.float32) for weights in (entry.before, entry.after))
-    first = x @ before + entry.bias[0][live].astype(np.float32)
-    final = x @ after + entry.bias[1][live].astype(np.float32)
+    first = bearers.before[:, live]
     rng = np.random.default_rng([seed, update_seed(entry)])
-    who = rng.integers(len(x), size=(DRAWS, BEARERS))
-    off = np.ones((DRAWS, BEARERS, int(live.sum())), bool)
-    for epoch in range(1 if one_step else epochs):
-        when = (
-            np.zeros((DRAWS, BEARERS, 1), np.float32)
-            if one_step
-            else (epoch + rng.random((DRAWS, BEARERS, 1), np.float32)) / epochs
-        )
-        off &= (1 - when) * first[who] + when * final[who] <= 0
-    return np.asarray(np.logical_and.accumulate(off, axis=1).mean(axis=2))
+    who = rng.integers(len(first), size=(DRAWS, BEARERS))
+    if epochs:
+        final = bearers.x @ entry.after[live].T.astype(np.float32) + entry.bias[1][live].astype(np.float32)
+        times = (np.arange(epochs * TIMES, dtype=np.float32) + 0.5) / (epochs * TIMES)
+        off = np.stack([np.packbits(first + when * (final - first) <= 0, axis=1) for when in times])
+        when = np.arange(epochs) * TIMES + rng.integers(TIMES, size=(DRAWS, BEARERS, epochs))
+        seen = np.bitwise_and.reduce(off[when, who[..., None]], axis=2)
+    else:
+        seen = np.packbits(first <= 0, axis=1)[who]
+    return np.asarray(np.bitwise_count(np.bitwise_and.accumulate(seen, axis=1)).sum(axis=2) / live.sum())
 
 
 def update_seed(entry: InputLayer) -> int:
@@ -459,11 +533,13 @@ def twins(entry: InputLayer, ruled: Ruled, steps: int) -> Ints:
     mine = np.flatnonzero(~ruled.columns)
     if not 2 <= len(mine) <= PAIRED:
         return group
+    length = np.sqrt(np.einsum("ij,ij->j", ruled.moved, ruled.moved)[mine])
+    noise = 2.5 * np.sqrt(np.einsum("ij,ij->j", entry.ulp, entry.ulp)[mine] * steps)
+    some = _of_like_length(length, noise)
+    mine, length, noise = mine[some], length[some], noise[some]
     moved = ruled.moved[:, mine]
-    square = (moved**2).sum(axis=0)
-    apart = np.maximum(square[:, None] + square - 2 * moved.T @ moved, 0.0)
-    noise = 2.5 * np.sqrt((entry.ulp[:, mine] ** 2).sum(axis=0) * steps)
-    near = apart <= np.minimum(ALIKE * np.sqrt(np.maximum(square[:, None], square)), noise[:, None] + noise) ** 2
+    apart = np.maximum(length[:, None] ** 2 + length**2 - 2 * moved.T @ moved, 0.0)
+    near = apart <= np.minimum(ALIKE * np.maximum(length[:, None], length), noise[:, None] + noise) ** 2
     np.fill_diagonal(near, False)
     number = 0
     for place in range(len(mine)):
@@ -475,16 +551,23 @@ def twins(entry: InputLayer, ruled: Ruled, steps: int) -> Ints:
     return group
 
 
+def _of_like_length(length: Floats, noise: Floats) -> Ints:
+    """Columns with another of nearly the same length: no others can have moved alike."""
+    order = np.argsort(length, kind="stable")
+    close = np.diff(length[order]) <= np.minimum(ALIKE * length[order][1:], 2 * noise.max())
+    return np.sort(order[np.append(close, False) | np.append(False, close)])
+
+
 # ------------------------------------------------------------------ the part
 
 
 class Presence:
     def look(self, update: OneUpdate, known: Known, options: UpdateSection) -> Table:
-        outsiders = some_of(known)
-        entry = entry_of(update, outsiders)
+        outsiders = known.some
+        entry = entry_of(update, known)
         if np.array_equal(entry.before, entry.after):
             raise CannotTell("nothing-moved")
-        common = usual(entry, outsiders)
+        common = usual_of(entry, update, known)
         found: Ruled | None = None
         for ruled in rules(entry, update, known, common, options.quantum):
             if thinned(entry, ruled):
@@ -500,7 +583,9 @@ class Presence:
         absent = found.columns & common.possible
         spread = float(np.sqrt((expected * (1 - expected)).sum()))
         most = bool(len(expected)) and absent.sum() > expected.sum() + 6 * spread + 3
-        most = most or (outsiders is not None and moves_nothing(entry, outsiders) > SILENT)
+        if outsiders is not None and not most:
+            silent = known.of_model(update.received)("silent", lambda: moves_nothing(entry, outsiders))
+            most = silent > SILENT
         alone = singles(entry, found, known, outsiders, common, update) if outsiders is not None else np.full(
             len(absent), np.nan
         )  # fmt: skip
@@ -517,7 +602,7 @@ class Presence:
         }
 
     def judge(self, seen: Sequence[BesideTruth], known: Known, confidence: float) -> Mapping[str, Estimate]:
-        outsiders = some_of(known)
+        outsiders = known.some
         if outsiders is None:
             return {}
         absent, alone, pairs, whose = [], [], [], []
