@@ -159,8 +159,9 @@ def test_a_sketch_is_the_same_map_of_every_gradient_and_of_the_update(name: str)
     setup = unmix.prepare(module, losses, x, y, layer="layer", **GIVEN | {"sketch": 5})
     module.eval()
     ((out, into),) = unmix._maps_of_formed(setup, module).values()
-    assert out.templates.shape[0] == min(5, out.templates.shape[1])
-    assert into.templates.shape[0] == 5
+    high, wide = len(out.templates), len(into.templates)
+    assert (high, wide) == unmix.kept(out.templates.shape[1], into.templates.shape[1], 5)
+    assert high * wide < out.templates.shape[1] * into.templates.shape[1]
     layer = module.get_submodule("layer")
     names = setup.plan.layers["layer"]
     short = {full: full.rpartition(".")[2] for full in names}
@@ -175,6 +176,22 @@ def test_a_sketch_is_the_same_map_of_every_gradient_and_of_the_update(name: str)
     found = unmix.unmix(setup, module, of(made))
     assert torch.allclose(found.coefficient, a, rtol=1e-6, atol=1e-9)
     assert torch.allclose(found.score, score, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("out", "width", "found"),
+    [
+        (288, 8, (288, 8)),  # a factor of LoRA: whole
+        (16, 145, (16, 145)),  # a small convolution
+        (64, 577, (64, 100)),
+        (577, 64, (100, 64)),
+        (96, 495, (80, 80)),
+        (80, 80, (80, 80)),
+        (1, 50000, (1, 6400)),
+    ],
+)
+def test_a_narrow_side_leaves_its_room_to_the_other(out: int, width: int, found: tuple[int, int]) -> None:
+    assert unmix.kept(out, width, 80) == found
 
 
 def test_many_candidates_are_solved_step_by_step_and_the_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

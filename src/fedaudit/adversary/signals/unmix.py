@@ -11,8 +11,8 @@ all candidates together, so that a record is not taken for another one that rese
    through two maps, one for the layer's outputs and one for its inputs. Where the party uses Adam, a map divides by the
    root mean square, as Adam did to the update. It then whitens with the damped second moments of all candidates,
    because what the regression cannot explain has the colour of gradients, too. A wide layer whose weights are shared by
-   many positions is sketched: a random map, fixed once. An infinite damping whitens nothing, and an infinite ridge
-   looks for one record at a time: that is the matched filter.
+   many positions is sketched: random maps, fixed once, that keep `sketch`^2 numbers. An infinite damping whitens
+   nothing, and an infinite ridge looks for one record at a time: that is the matched filter.
 3. Every layer counts in units of its own update, so that what is left over is alike in all of them.
 4. The score is the coefficient over its standard error, if whether the *others* are in the sum is left open:
    a_i / sqrt(h_i (1 - h_i)), with h_i the leverage of the record. It is the best linear detector of this record if the
@@ -85,8 +85,8 @@ def prepare(
     layer: str | None = None,
     adaptive: bool = False,
 ) -> UnmixSetup:
-    """`layer`: one by name; None: every layer that is trained. `sketch`: dimensions on each side above which a layer
-    with several positions is sketched. `adaptive`: the party trains with Adam."""
+    """`layer`: one by name; None: every layer that is trained. `sketch`: the root of the numbers that are kept of a
+    layer with several positions. `adaptive`: the party trains with Adam."""
     trained = ghost.trained_layers(module)
     if layer is not None and layer not in trained:
         raise FedauditError("unknown-layer", f"the model trains no layer {layer!r}", suggest(layer, trained))
@@ -112,7 +112,7 @@ def prepare(
             positions, out, width = at.a.shape[1], at.b.shape[2], _width(part, at.a)
             if positions > 1 or isinstance(rule, Embedding):
                 formed[name] = Limit.of(positions, max(out, at.a.shape[2]), len(x))
-                sizes[name] = min(out, sketch) * min(width, sketch)
+                sizes[name] = math.prod(kept(out, width, sketch))
     plan = replace(plan, fast=frozenset(fast))
     for name in plan.slow:
         shapes = (module.get_parameter(full).flatten(1).shape if module.get_parameter(full).dim() > 1 else (1, 1)
@@ -133,6 +133,16 @@ def prepare(
     )
 
 
+def kept(out: int, width: int, sketch: int) -> tuple[int, int]:
+    """Dimensions that are kept of either side of a layer: a template has at most sketch^2 numbers, and a narrow side
+    leaves its room to the other one. So the factors of LoRA are kept whole, and small convolutions."""
+    if out * width <= sketch**2:
+        return out, width
+    narrow = min(out, width, sketch)
+    wide = sketch**2 // narrow
+    return (narrow, wide) if out < width else (wide, narrow)
+
+
 def _own(names: Sequence[str]) -> frozenset[str]:
     return frozenset(_last(name) for name in names)
 
@@ -142,7 +152,7 @@ def _last(name: str) -> str:
 
 
 def _width(layer: nn.Module, a: Tensor) -> int:
-    return layer.num_embeddings if isinstance(layer, nn.Embedding) else a.shape[2]
+    return layer.num_embeddings if isinstance(layer, nn.Embedding) else a.shape[-1]
 
 
 # ------------------------------------------------------------------ the two maps of a layer
@@ -157,17 +167,18 @@ class Map:
     update: Tensor
 
     @classmethod
-    def of(cls, moment: Tensor, setup: UnmixSetup, sketched: int | None) -> Map:
-        """`moment`: the second moment, dim x dim, or its diagonal. `sketched`: the seed, where the side is sketched."""
+    def of(cls, moment: Tensor, setup: UnmixSetup, kept: int | None = None, seed: int = 0) -> Map:
+        """`moment`: the second moment, dim x dim, or its diagonal. `kept`: so many dimensions, by a random matrix
+        with this seed where there are more."""
         diagonal = moment if moment.dim() == 1 else moment.diagonal()
         spread = diagonal.sqrt()
         spread = spread + SMALLEST * spread.mean() if setup.adaptive else torch.ones_like(spread)
         spread = torch.where(spread > 0, spread, torch.ones_like(spread))
         root = _root(moment / (spread.square() if moment.dim() == 1 else torch.outer(spread, spread)), setup.damping)
-        if sketched is not None and len(spread) > setup.sketch:
-            generator = torch.Generator().manual_seed(sketched)
-            random = torch.randn(setup.sketch, len(spread), generator=generator, dtype=torch.float64)
-            root = random / math.sqrt(setup.sketch) @ root
+        if kept is not None and kept < len(spread):
+            generator = torch.Generator().manual_seed(seed)
+            random = torch.randn(kept, len(spread), generator=generator, dtype=torch.float64)
+            root = random / math.sqrt(kept) @ root
         return cls(root / spread, root)
 
 
@@ -269,7 +280,7 @@ def _templates(setup: UnmixSetup, module: nn.Module, updates: Mapping[str, Tenso
             yield _of_vectors(setup, seen[name][0], u)
         else:
             g, h = seen[name]
-            out, into = (Map.of(_moment(v), setup, None) for v in (g, h))
+            out, into = (Map.of(_moment(v), setup) for v in (g, h))
             u = out.update @ _rule(layer, names).update(own)[0].double() @ into.update.T
             yield Products(g @ out.templates.T.to(g.dtype), h @ into.templates.T.to(h.dtype), u)
     yield from _slowly(setup, module, updates)
@@ -283,7 +294,7 @@ def _rule(layer: nn.Module, names: Sequence[str]) -> LayerRule:
 
 def _of_vectors(setup: UnmixSetup, g: Tensor, update: Tensor) -> Products:
     """A gradient that is a vector: one output gradient, and an input that is always 1."""
-    out = Map.of(_moment(g), setup, None)
+    out = Map.of(_moment(g), setup)
     return Products(g @ out.templates.T.to(g.dtype), g.new_ones(len(g), 1), (out.update @ update)[:, None])
 
 
@@ -307,13 +318,13 @@ def _maps_of_formed(setup: UnmixSetup, module: nn.Module) -> dict[str, tuple[Map
         at = [_rule(layer, names).positions(layer, part[name], _own(names)) for part in parts]
         b = torch.cat([p.b[:, :: limit.every].flatten(0, 1) for p in at])
         a = torch.cat([p.a[:, :: limit.every].flatten(0, 1) for p in at])
-        out = Map.of(_moment(b), setup, 2 * seed)
+        high, wide = kept(b.shape[1], _width(layer, a), setup.sketch)
         if isinstance(layer, nn.Embedding):
             counts = torch.bincount(a.flatten().long(), minlength=layer.num_embeddings).double()
-            into = Map.of(counts / counts.sum(), setup, 2 * seed + 1)
+            inputs = counts / counts.sum()
         else:
-            into = Map.of(_moment(a), setup, 2 * seed + 1)
-        found[name] = (out, into)
+            inputs = _moment(a)
+        found[name] = Map.of(_moment(b), setup, high, 2 * seed), Map.of(inputs, setup, wide, 2 * seed + 1)
     return found
 
 
@@ -377,7 +388,8 @@ def _slowly(setup: UnmixSetup, module: nn.Module, updates: Mapping[str, Tensor])
         g, u = g.flatten(2), u.flatten(1)
         outer, inner = (_moment(m.flatten(0, 1)) for m in (g.mT, g))
         inner = inner / inner.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
-        out, into = Map.of(outer, setup, -2 * seed - 1), Map.of(inner, setup, -2 * seed - 2)
+        high, wide = kept(len(outer), len(inner), setup.sketch)
+        out, into = Map.of(outer, setup, high, -2 * seed - 1), Map.of(inner, setup, wide, -2 * seed - 2)
         f = out.templates.to(g.dtype) @ (g @ into.templates.T.to(g.dtype))
         yield Formed(f.flatten(1), (out.update @ u @ into.update.T).flatten())
 
