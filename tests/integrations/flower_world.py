@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedaudit.types import State
+from fedaudit.types import Records, State
 from tests.integrations.worlds import PARTIES, net, part, train
 
 NODES = {101: "north", 202: "south"}
@@ -68,21 +68,27 @@ def party_of(message: Message) -> str:
     return NODES[message.metadata.src_node_id]
 
 
-def client_app(mods: list[Mod] | None = None, seeds_from: int = 0) -> ClientApp:
+def own_records(context: Context) -> Records:
+    return part(PARTIES[int(str(context.node_config["partition-id"]))])[0]
+
+
+def client_app(
+    mods: list[Mod] | None = None, seeds_from: int = 0, records: Callable[[Context], Records] = own_records
+) -> ClientApp:
     """An ordinary ClientApp: trains two epochs on its own digits."""
     app = ClientApp(mods=mods)
 
     @app.train()
     def training(message: Message, context: Context) -> Message:
-        records, _ = part(PARTIES[int(context.node_config["partition-id"])])
+        mine = records(context)
         module = net()
         arrays = message.content["arrays"]
         assert isinstance(arrays, ArrayRecord)
         # In order, because Flower's SecAgg+ numbers the arrays in place of naming them.
         module.load_state_dict(dict(zip(module.state_dict(), arrays.to_torch_state_dict().values(), strict=True)))
         config = message.content.config_records["config"]
-        train(module, records, seed=seeds_from + int(str(config["server-round"])))
-        metrics = MetricRecord({"num-examples": len(records)})
+        train(module, mine, seed=seeds_from + int(str(config["server-round"])))
+        metrics = MetricRecord({"num-examples": len(mine)})
         content = RecordDict({"arrays": ArrayRecord(module.state_dict()), "metrics": metrics})
         return Message(content, reply_to=message)
 

@@ -23,7 +23,7 @@ from fedaudit.data.game_file import save_game
 from fedaudit.integrations.flower.guard import FAILED
 from fedaudit.integrations.party import WITHHELD
 from fedaudit.results import document as results
-from fedaudit.trace.store import Store
+from fedaudit.trace.store import RUN, Store
 from tests.integrations.test_flower_example import environment as environment  # ends all that was started, by its id
 from tests.integrations.test_flower_nodes import Deployment, kill, wait_until
 from tests.integrations.worlds import part
@@ -64,11 +64,11 @@ def write_certificates(folder: Path) -> Path:
 class Wards:
     """The three nodes, the app, and a folder for what is found."""
 
-    def __init__(self, folder: Path, environment: dict[str, str]):
+    def __init__(self, folder: Path, environment: dict[str, str], lasting: bool = False):
         self.folder, self.found = folder, folder / "found"
         self.found.mkdir()
         shutil.copytree(APP, folder / "app", ignore=shutil.ignore_patterns("__pycache__"))
-        self.deployment = Deployment(folder, environment, write_certificates(folder / "certificates"))
+        self.deployment = Deployment(folder, environment, write_certificates(folder / "certificates"), lasting)
         self.sites = {}
         for party in ("north", "south"):
             site = folder / f"site-{party}"
@@ -97,10 +97,15 @@ class Wards:
 
 
 @pytest.fixture
-def wards(tmp_path: Path, environment: dict[str, str]) -> Iterator[Wards]:
-    made = Wards(tmp_path, environment | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"})
+def wards(tmp_path: Path, environment: dict[str, str], request: pytest.FixtureRequest) -> Iterator[Wards]:
+    own = {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    made = Wards(tmp_path, environment | own, lasting=getattr(request, "param", False))
     yield made
     made.deployment.close()
+
+
+def reached(round: int, wards: Wards) -> None:
+    wait_until(lambda: len(wards.rounds()) >= round, f"round {round} does not end: {wards.deployment.logs()[-4000:]}")
 
 
 def ended(run: Any, wards: Wards) -> None:
@@ -131,21 +136,50 @@ def test_an_app_that_will_not_be_audited_sends_nothing_through_a_guarded_node(wa
 
 
 @pytest.mark.evidence
-def test_a_node_and_the_superlink_die_and_what_was_seen_until_then_is_there(wards: Wards) -> None:
-    """The third node is slow. North is killed after the first round, and the SuperLink after the second."""
-    wards.run("num-server-rounds=4 slow=5")
-    wait_until(lambda: len(wards.rounds()) >= 1, "no round ends")
+@pytest.mark.parametrize("wards", [True], ids=["lasting"], indirect=True)
+def test_a_node_and_the_superlink_die_and_the_run_and_its_audits_go_on(wards: Wards) -> None:
+    """The third node is slow. North is killed after the first round, and the SuperLink after the second; both are
+    started again. The reports say who was missing when."""
+    wards.run("num-server-rounds=4 slow=3")
+    reached(1, wards)
     kill(wards.nodes[0])
     wards.start_node(0)
-    wait_until(lambda: len(wards.rounds()) >= 2, "the run does not go on without a node")
-    kill(wards.deployment.started[0])  # the SuperLink, and the ServerApp with it
-    (_, first), (_, second), *_ = wards.rounds()
-    assert [one for one in first if isinstance(one, str)] == []
-    assert any(isinstance(one, str) and one.startswith("Error: Node Unavailable") for one in second)
+    reached(2, wards)
+    kill(wards.deployment.started[0])  # the SuperLink
+    wards.deployment.start_link()
+    wait_until(
+        (wards.found / "server" / results.RESULTS).exists, f"the run does not end: {wards.deployment.logs()[-4000:]}"
+    )
+
+    assert [round for round, _ in wards.rounds()] == [1, 2, 3, 4]
     entries = Store.read(wards.found / "server").entries()
-    assert [(entry.round, len(entry.parties)) for entry in entries[:2]] == [(1, 3), (2, 2)]
-    assert wards.audit("south").run.rounds == 2
-    assert list((wards.sites["north"] / "audits" / "north").glob("memory-*"))  # it would go on from there
+    assert [(entry.round, len(entry.parties)) for entry in entries][:2] == [(1, 3), (2, 2)]
+    assert len(entries[3].parties) == 3  # all are back
+    server, north, south = results.load(wards.found / "server"), wards.audit("north"), wards.audit("south")
+    assert (server.run.rounds, server.run.status) == (4, "recorded with gaps")
+    told = {one.code: one.data for one in server.told}
+    assert (told["parties-silent"]["round"], told["parties-silent"]["parties"]) == (2, 1), server.told
+    assert (south.run.rounds, south.run.ending) == (4, "complete")
+    assert north.run.rounds == 4
+    assert "node-restarted" in {one.code for one in north.told}, north.told
+
+
+@pytest.mark.evidence
+def test_a_superlink_that_keeps_nothing_ends_the_run_and_a_new_run_goes_on_in_the_same_folder(wards: Wards) -> None:
+    """So it is by default: the run, its nodes and the process of the server's app die with the SuperLink."""
+    run = wards.run("num-server-rounds=4 planned=4")
+    kept = wards.found / "server"
+    wait_until(lambda: (kept / RUN).exists() and len(Store.read(kept).entries()) >= 2, "two rounds are not recorded")
+    for process in (wards.deployment.started[0], run, *wards.nodes):
+        kill(process)
+    assert [len(entry.parties) for entry in Store.read(kept).entries()][:2] == [3, 3]
+    wards.deployment.start_link()
+    for number in range(3):
+        wards.start_node(number)
+    ended(wards.run("num-server-rounds=2 planned=4"), wards)
+    server = results.load(kept)
+    assert [entry.round for entry in Store.read(kept).entries()][-1] == server.run.rounds >= 4
+    assert "server-restarted" in {one.code for one in server.told}, server.told
 
 
 @pytest.mark.evidence

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are f
 
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 600
     while not holds():
         assert time.monotonic() < deadline, what
         time.sleep(0.2)
@@ -41,11 +41,14 @@ def answers(port: str) -> bool:
 class Deployment:
     """Every process has a log in `folder`, and a group of its own, so that it is killed with its children.
 
-    `certificates`: a folder with those of a server on this machine, if it is to be spoken to by TLS.
+    `certificates`: a folder with those of a server on this machine, if it is to be spoken to by TLS. `lasting`: the
+    SuperLink keeps its state on disk, and the processes of server apps are not below it, so that both outlive it.
     """
 
-    def __init__(self, folder: Path, environment: dict[str, str], certificates: Path | None = None):
-        self.folder, self.environment, self.port = folder, environment, free_port()
+    def __init__(
+        self, folder: Path, environment: dict[str, str], certificates: Path | None = None, lasting: bool = False
+    ):
+        self.folder, self.environment, self.port, self.lasting = folder, environment, free_port(), lasting
         self.started: list[subprocess.Popen[bytes]] = []
         self.server: tuple[str, ...] = ("--insecure",)
         self.client: tuple[str, ...] = ("--insecure",)
@@ -58,9 +61,13 @@ class Deployment:
         (folder / "flwr-home").mkdir()
         (folder / "flwr-home/config.toml").write_text(CONNECTION.format(port=self.port, trust=trust))
         self.start_link()
+        if lasting:
+            self.start("superexec", "flower-superexec", *self.client, "--runtime-api-address", f"127.0.0.1:{self.port}")
 
     def start_link(self) -> subprocess.Popen[bytes]:
-        options = ("--port", self.port, "--disable-runtime-dependency-installation")
+        options = ["--port", self.port, "--disable-runtime-dependency-installation"]
+        if self.lasting:
+            options += ["--isolation", "process", "--database", str(self.folder / "link.db")]
         made = self.start("superlink", "flower-superlink", *self.server, *options)
         wait_until(lambda: answers(self.port), "the SuperLink does not answer")
         return made

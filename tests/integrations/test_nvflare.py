@@ -205,6 +205,9 @@ HIDDEN: dict[str, Callable[[State], Shareable]] = {
     "tensors": lambda after: DXO(DataKind.ANALYTIC, data={"x": torch.ones(100)}).to_shareable(),
     "bytes": lambda after: DXO(DataKind.STATISTICS, data={"x": np.ones(100).tobytes()}).to_shareable(),
     "meta": lambda after: DXO(DataKind.METRICS, data={"x": 0.5}, meta={"y": np.ones(100)}).to_shareable(),
+    "list": lambda after: DXO(DataKind.METRICS, data={"x": np.ones(200).tolist()}).to_shareable(),
+    "text": lambda after: DXO(DataKind.WEIGHTS, data=dict(after), meta={"x": "r" * 2000}).to_shareable(),
+    "whole number": lambda after: DXO(DataKind.PSI, data={"x": 2**20_000}).to_shareable(),
     "beside": beside_weights,
     "header": in_header,
     "collection": lambda after: DXO(
@@ -342,7 +345,7 @@ def test_the_simulator_runs_the_example_and_both_sides_find_the_same(tmp_path: P
         "rounds": ROUNDS,
         "options": {"attacks": attacks},
     }
-    job = write_job(tmp_path / "job", recorder, {"out": str(out), "attacks": attacks})
+    job = write_job(tmp_path / "job", recorder, {"out": str(out), "attacks": attacks, "strict": True})
     command = ["-m", "nvflare.cli", "simulator", str(job), "-w", str(tmp_path / "work"), "-c", "site-1,site-2", "-t2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, timeout=280)

@@ -5,7 +5,7 @@ epsilon that the host's own accountant has counted until then; `fedaudit verify 
 against the recorded rounds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,4 +47,33 @@ def of_opacus(engine: Any, optimizer: Any, delta: float, rounds: int) -> dict[st
         "sampler": "poisson",
         "accounted_as": "poisson",
         "rate": float(rate),
+    }
+
+
+def ledger_of_svt(party: str, meta: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What NVIDIA FLARE's `SVTPrivacy` says beside an update: the cost of this call, and of all since the job began."""
+    call, since = meta.get("svt_privacy_budget"), meta.get("svt_privacy_accountant")
+    if not isinstance(call, Mapping) or not isinstance(since, Mapping):
+        return None
+    return {
+        "party": party,
+        "epsilon": float(since["epsilon_total"]),
+        "calls": int(since["calls"]),
+        "threshold": float(call["epsilon_threshold"]),
+        "query": float(call["epsilon_query"]),
+        "release": float(call["epsilon_release"]),
+        "released": int(call["n_upload"]),
+    }
+
+
+def of_svt(ledgers: Iterable[Mapping[str, Any]], kind: str) -> dict[str, Any]:
+    """A party's records are at that party alone: the claim is that of the party which has spent most."""
+    found = sorted(ledgers, key=lambda one: str(one["party"]))
+    return {
+        "mechanism": "sparse-vector",
+        "epsilon": max(one["epsilon"] for one in found),
+        "unit": "user",
+        "adjacency": "replace",
+        "kind": kind,
+        "ledgers": [dict(one) for one in found],
     }

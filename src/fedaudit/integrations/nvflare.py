@@ -40,12 +40,13 @@ from nvflare.app_common.app_event_type import AppEventType
 from fedaudit.config.code import found_in, imported
 from fedaudit.data.game_file import load_game
 from fedaudit.errors import FedauditError
+from fedaudit.integrations.claims import ledger_of_svt, of_svt, write_claim
 from fedaudit.integrations.options import AuditOptions, PartyOptions, audited, open_session
 from fedaudit.integrations.party import OwnShelf, Reaction, Refused, Seat, SelfAudit, Watch
 from fedaudit.integrations.plain import numpy_state
 from fedaudit.integrations.recorder import Recorder, Reply, added
 from fedaudit.session.session import Session
-from fedaudit.types import Game, State, Vantage, gap
+from fedaudit.types import Game, State, Vantage, gap, notice
 
 log = logging.getLogger("fedaudit.nvflare")
 
@@ -73,7 +74,8 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
     "package.module:function" of the site's name; `{site}` in it stands for that name. Relative paths, and modules, are
     looked for in the site's folder `local`. Without `out` the audit only logs, and keeps its memory in the site's
     workspace. `incoming`: what is done about a model that looks prepared to give single records away: ignore, warn or
-    refuse (what was trained from it is then not sent). The other arguments are those of `PartyOptions`."""
+    refuse (what was trained from it is then not sent). `beside`: how many bytes may leave with a model, or in a result
+    that is none, if `strict`. The other arguments are those of `PartyOptions`."""
 
     def __init__(
         self,
@@ -90,11 +92,13 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
         confidence: float = 0.95,
         seed: int = 0,
         strict: bool = False,
+        beside: int = 1024,
     ):
         super().__init__(supported_data_kinds=None, data_kinds_to_filter=None)
         # NVIDIA FLARE writes a job from the attributes that are named like arguments.
         self.model, self.game, self.out, self.rounds = model, game, out, rounds
-        self.halt_if, self.warn_if, self.incoming, self.strict = halt_if, warn_if, incoming, strict
+        self.halt_if, self.warn_if, self.incoming = halt_if, warn_if, incoming
+        self.strict, self.beside = strict, beside
         self.attacks, self.fpr, self.confidence, self.seed = attacks, fpr, confidence, seed
         self._audit: SelfAudit | None = None
         self._shelf = OwnShelf()
@@ -120,7 +124,7 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
         code = shareable.get_return_code()
         if code != ReturnCode.OK:  # the base class would not look at what comes with it
             return make_reply(code if code in CODES else ReturnCode.ERROR) if self._protects else shareable
-        if self.strict and (why := _unauditable(shareable)):
+        if self.strict and (why := _unauditable(shareable, self.beside)):
             log.error("fedaudit: a result with %s cannot be audited: it is withheld", why)
             return nothing(DataKind.WEIGHTS)
         found = _leaves(from_shareable(shareable)) if _is_dxo(shareable) else []
@@ -214,15 +218,37 @@ def _is_dxo(shareable: Shareable) -> bool:
     return False
 
 
-def _unauditable(shareable: Shareable) -> str:
+def _unauditable(shareable: Shareable, beside: int) -> str:
     """What a result holds that no audit sees; "" if there is nothing."""
     if any(value is not None for key, value in shareable.items() if key not in (ReservedHeaderKey.HEADERS, "DXO")):
         return "content beside its DXO"
-    if _has_arrays(shareable.get(ReservedHeaderKey.HEADERS)):
+    headers = shareable.get(ReservedHeaderKey.HEADERS) or {}
+    if _has_arrays(headers):
         return "arrays in its headers"
+    size = _size(headers)
     if _is_dxo(shareable):
-        return _unknown(from_shareable(shareable))
-    return "content that is no DXO" if shareable.get("DXO") else ""
+        dxo = from_shareable(shareable)
+        if why := _unknown(dxo):
+            return why
+        size += sum(_size(one.meta) + (0 if one.data_kind in WEIGHTS else _size(one.data)) for one in _leaves(dxo))
+    elif shareable.get("DXO"):
+        return "content that is no DXO"
+    return f"{size} bytes beside a model, of which {beside} may leave," if size > beside else ""
+
+
+def _size(value: Any) -> int:
+    """In bytes: names and text, and eight for every number, however deep."""
+    if isinstance(value, Mapping):
+        return sum(_size(one) for pair in value.items() for one in pair)
+    if isinstance(value, list | tuple | set | frozenset):
+        return sum(map(_size, value))
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, bytes | bytearray | memoryview):
+        return len(value)
+    if isinstance(value, int):  # of any length
+        return max(8, value.bit_length() // 8)
+    return 0 if value is None else 8
 
 
 def _unknown(dxo: Any) -> str:
@@ -299,6 +325,8 @@ class ServerRecorder(FLComponent):  # type: ignore[misc]
         self.parties, self.task, self.options = parties, task, options
         self._recorder: Recorder | None = None
         self._now: Underway | None = None
+        self._ledgers: dict[str, dict[str, Any]] = {}  # by party, what its filter of DP has counted
+        self._thinned: str = DataKind.WEIGHT_DIFF
         self._lock = threading.RLock()  # events come from the threads of several sites
         self._hears: dict[str, Callable[[FLContext], None]] = {
             EventType.START_RUN: self._begin,
@@ -385,9 +413,13 @@ class ServerRecorder(FLComponent):  # type: ignore[misc]
         models = [one for one in found if one.data_kind in WEIGHTS and one.data]
         if result.get_return_code() != ReturnCode.OK or not models:
             return Reply(site, failed=True)
+        party = self._party(fl_ctx)
+        if ledger := ledger_of_svt(party, models[0].meta):
+            self._ledgers[party] = ledger
+            self._thinned = models[0].data_kind
         return Reply(
             site,
-            self._party(fl_ctx),
+            party,
             models=tuple(numpy_state(one.data) for one in models),
             is_change=models[0].data_kind == DataKind.WEIGHT_DIFF,
             examples=models[0].get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND),
@@ -404,6 +436,9 @@ class ServerRecorder(FLComponent):  # type: ignore[misc]
         assert now is not None
         elapsed = time.perf_counter() - now.clock
         when = self._recorder.when(now.index)
+        if self._ledgers and self._recorder.out is not None:
+            with self.session.guard("claim-unwritten", round=when.round):
+                write_claim(self._recorder.out, of_svt(self._ledgers.values(), self._thinned), when.round)
         self._recorder.record(when, now.broadcast, frozenset(now.asked), now.replies, made, elapsed)
 
     def _party(self, fl_ctx: FLContext) -> str:
@@ -420,6 +455,10 @@ class ServerRecorder(FLComponent):  # type: ignore[misc]
         self._recorder.settle()
         if self._now is not None:
             self.session.gap(gap("round-unfinished", round=self._now.index))
+        for party, ledger in sorted(self._ledgers.items()):
+            one_call = ledger["threshold"] + ledger["query"] + ledger["release"]
+            told = {"epsilon": ledger["epsilon"], "rounds": ledger["calls"], "one_round": one_call}
+            self.session.note(notice("svt-claimed", party=party, **told))
         self.session.finish(self._recorder.out)
 
 

@@ -823,6 +823,10 @@ LINES: dict[str, Wording] = {
     "parties-failed": lambda round, parties, of: (
         f"round {round}: {parties}{'' if of is None else f' of {of}'} parties failed"
     ),
+    "svt-claimed": (
+        "{party}: the filter SVTPrivacy has counted epsilon {epsilon:.4g} (delta 0, of a whole update) for {rounds} "
+        "updates, {one_round:.4g} each; `fedaudit verify` checks it"
+    ),
     "parties-silent": "round {round}: {parties} of {of} parties did not answer",
     "replies-masked": "round {round}: {replies} replies are masked, only their sum is seen",
     "nobody-asked": "round {round}: nobody was asked to train",

@@ -31,11 +31,14 @@ from fedaudit.session.verify.evidence import (
     Noise,
     Observations,
     claimed_by,
+    declared_as,
     from_branches,
     from_probe,
     from_trace,
     read_claim,
+    read_table,
 )
+from fedaudit.session.verify.sparse import MECHANISM, DeclaredSparse, judged, seen_in
 from fedaudit.trace.journal import vouched
 from fedaudit.trace.segments import DamagedError
 from fedaudit.trace.store import RUN, Store
@@ -108,12 +111,24 @@ def _verify_run(path: Path, declared: Path | None) -> list[Check]:
 
     if declared is None and (path / HOST_CLAIM).is_file():
         declared = path / HOST_CLAIM
+    if declared and (sparse := read_sparse(declared)):
+        seen_by = seen_in(sparse, (party for entry in entries for party in entry.parties), rounds())
+        return [
+            Check(one.id, one.question, *_believed(one.found, lost if one.looks else []), SPARSE)
+            for one in judged(sparse, seen_by)
+        ]
     claims = [read_claim(declared, done)] if declared else _own_claims(store, path, done)
     found = []
     for claim in claims:
         seen = from_branches(claim, rounds())
         found += check(claim, replace(seen, abandoned=left, lost=list(dict.fromkeys(lost))))
     return found
+
+
+def read_sparse(path: Path) -> DeclaredSparse | None:
+    """None if the claim is of another mechanism."""
+    table = read_table(path)
+    return declared_as(DeclaredSparse, table, path) if MECHANISM in table else None
 
 
 def lacking(store: Store) -> list[Notice]:
@@ -453,6 +468,7 @@ def _blind(claim: Claim, seen: Observations) -> str:
 
 
 OF_THE_CLAIM = ("D1", "D2", "D9")  # they look at no round
+SPARSE = "sparse vector technique, one whole update"
 Checked = tuple[str, str, Callable[[Claim, Observations], Found]]
 PER_PERSON: Checked = ("D11", "Is what is stated about one person right?", _per_person)
 CHECKS: list[Checked] = [

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.privacy.accounting import epsilon
 from fedaudit.privacy.statement import Group, PerPerson, Process, Promise, Sampler, Statement
 from fedaudit.types import Floats, Records, Round, State, Trained, Unit
+
+Kind = TypeVar("Kind", bound=BaseModel)
 
 HOST_CLAIM = "claim.toml"  # beside a trace: what the host of a training claims about it
 
@@ -87,15 +89,22 @@ class Claim:
         return math.inf if self.noise_std == 0 else epsilon(self.honest, rounds, self.said.delta)
 
 
-def read_claim(path: Path, rounds_done: int) -> Claim:
-    raw = read_toml(path, "claim")
+def read_table(path: Path) -> dict[str, Any]:
+    return cast(dict[str, Any], read_toml(path, "claim").get("claim", {}))
+
+
+def declared_as(kind: type[Kind], table: dict[str, Any], path: Path) -> Kind:
     try:
-        return Claim(Declared.model_validate(raw.get("claim", {})), rounds_done)
+        return kind.model_validate(table)
     except ValidationError as error:
         first = error.errors()[0]
         spot = ".".join(["claim", *(str(part) for part in first["loc"])])
-        known = ", ".join(Declared.model_fields)
+        known = ", ".join(kind.model_fields)
         raise FedauditError("claim", f"{spot}: {first['msg']}", f"Known keys: {known}.", where=str(path)) from None
+
+
+def read_claim(path: Path, rounds_done: int) -> Claim:
+    return Claim(declared_as(Declared, read_table(path), path), rounds_done)
 
 
 def claimed_by(config: Config, promise: Promise, stated: Statement | None, rounds_done: int) -> Claim:

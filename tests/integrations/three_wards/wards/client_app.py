@@ -12,13 +12,14 @@ from flwr.clientapp.typing import ClientAppCallable
 from fedaudit.integrations.flower import PartyAudit
 from fedaudit.integrations.flower.secagg import translated
 from tests.integrations.flower_world import client_app
-from tests.integrations.worlds import PARTIES, net, part
+from tests.integrations.ward_parts import WARD, WARDS, number_of, own
+from tests.integrations.worlds import net
 
 SECRET = "the-records-of-south"
 
 
 def name_of(context: Context) -> str:
-    return ("north", "south", "east")[int(context.node_config["partition-id"])]
+    return WARDS[number_of(context)]
 
 
 def audit(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -26,7 +27,7 @@ def audit(message: Message, context: Context, call_next: ClientAppCallable) -> M
     if name_of(context) != "east":
         return call_next(message, context)
     folder = str(context.run_config["folder"])
-    mod = PartyAudit(net, lambda _: part("south")[1], attacks=["loss"], out=f"{folder}/east")
+    mod = PartyAudit(net, lambda _: own("east")[1], attacks=["loss"], out=f"{folder}/east")
     reply = mod(message, context, call_next)
     time.sleep(float(str(context.run_config["slow"])))
     return reply
@@ -58,14 +59,11 @@ def misbehave(message: Message, context: Context, call_next: ClientAppCallable) 
     return reply
 
 
-def third(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """The third node trains on the digits of south, too: two parts are enough."""
-    own = int(str(context.node_config["partition-id"]))
-    context.node_config["partition-id"] = min(own, len(PARTIES) - 1)
-    try:
-        return call_next(message, context)
-    finally:
-        context.node_config["partition-id"] = own
+def named(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    reply = call_next(message, context)
+    if not reply.has_error() and message.metadata.message_type == "train":
+        reply.content.metric_records["metrics"][WARD] = number_of(context)
+    return reply
 
 
 def masked(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -79,4 +77,4 @@ def masked(message: Message, context: Context, call_next: ClientAppCallable) -> 
     return through(0, message, context)
 
 
-app = client_app([audit, misbehave, masked, third])
+app = client_app([audit, misbehave, masked, named], records=lambda context: own(name_of(context))[0])

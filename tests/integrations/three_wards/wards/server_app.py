@@ -13,8 +13,9 @@ from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from fedaudit.integrations.flower import record_sum, trace_strategy
+from fedaudit.integrations.flower import record_strategy, record_sum
 from tests.integrations.flower_world import as_state, initial
+from tests.integrations.ward_parts import WARDS, name_of, own
 from tests.integrations.worlds import games, net
 
 app = ServerApp()
@@ -65,5 +66,14 @@ def main(grid: Grid, context: Context) -> None:
             legacy = LegacyContext(context, config=ServerConfig(num_rounds=rounds), strategy=told)
             DefaultWorkflow(fit_workflow=SecAggPlusWorkflow(num_shares=3, reconstruction_threshold=2))(grid, legacy)
         return
-    strategy = trace_strategy(Watched(folder, 3), out=folder / "server")
+    every = [own(ward)[1] for ward in WARDS]
+    strategy = record_strategy(
+        Watched(folder, 3),
+        out=folder / "server",
+        model=net,
+        game=every,
+        rounds=int(str(settings["planned"])) or rounds,
+        party=name_of,
+        attacks=["loss"],
+    )
     strategy.start(grid=grid, initial_arrays=start, num_rounds=rounds, timeout=600)
