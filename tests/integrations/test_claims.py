@@ -9,7 +9,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.claims import of_opacus, write_claim
-from fedaudit.session.verify.evidence import HOST_CLAIM, Claim, Declared, read_claim
+from fedaudit.session.verify.evidence import Claim, Declared, read_claim
+from fedaudit.trace.store import HOST_CLAIM
 
 DELTA, ROUNDS = 1e-5, 3
 

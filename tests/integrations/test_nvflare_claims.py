@@ -22,7 +22,7 @@ from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 from fedaudit.config.schema import read_toml
 from fedaudit.results import document as results
 from fedaudit.session.verify import Check, verify
-from fedaudit.session.verify.evidence import HOST_CLAIM
+from fedaudit.trace.store import HOST_CLAIM
 from tests.integrations.test_nvflare import Site, answered, as_dxo, recorder_and_fire, state, trained
 from tests.integrations.worlds import net
 

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from fedaudit import __version__
-from fedaudit.cli import auditing, judging, preparing
+from fedaudit.cli import auditing, judging, preparing, watching
 from fedaudit.cli.options import JsonCommand, PlainCommand, PlainGroup
 from fedaudit.cli.terminal import console, errors, flush, unwritten
 from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, stop_at_once
@@ -65,6 +65,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "audit": (auditing.audit, "Attack a recorded federation again, without training."),
     "import": (auditing.import_, "Audit a federation that was trained elsewhere."),
     "guard": (auditing.guard, "Start a Flower node that sends nothing unaudited."),
+    "watch": (watching.watch, "Follow a run that goes on, in the terminal."),
     "report": (judging.report, "Write report.html again from results.json."),
     "evidence": (judging.evidence, "A pack that answers what regulators ask for."),
     "table": (judging.table, "Attacks and runs in one table, with means over seeds."),

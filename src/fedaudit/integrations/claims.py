@@ -12,8 +12,8 @@ from typing import Any
 from fedaudit.config.schema import read_toml
 from fedaudit.errors import FedauditError
 from fedaudit.files import write_atomically
-from fedaudit.session.verify.evidence import HOST_CLAIM
 from fedaudit.toml import written
+from fedaudit.trace.store import HOST_CLAIM
 
 
 def write_claim(folder: Path, claim: Mapping[str, Any], round: int) -> None:

@@ -15,6 +15,7 @@ Nothing is locked, and nothing is written: a run that is being recorded does not
 import os
 import stat
 import time
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -32,7 +33,7 @@ from fedaudit.results.study import CELLS, STUDY
 from fedaudit.trace import journal
 from fedaudit.trace.journal import JOURNAL, MAX_LINE
 from fedaudit.trace.lineage import Lineage, RecordedRound
-from fedaudit.trace.store import RUN, load_manifest
+from fedaudit.trace.store import HOST_CLAIM, RUN, load_manifest
 
 # computing: all planned rounds are recorded, the results are not there yet; quiet: slow, or killed
 State = Literal["starting", "running", "computing", "quiet", "ended", "damaged"]
@@ -192,16 +193,27 @@ def _mark(path: Path) -> object:
 
 
 def spent(run: Running) -> Spent | None:
-    """Epsilon over the planned rounds, of the first promise; None if no defence promises anything."""
+    """Epsilon over the planned rounds, of the first promise; else as the host of the training has counted it so far;
+    None if nobody promises anything."""
     rounds = run.planned or run.newest
     if not run.promises or not rounds:
-        return None
+        return _counted(run.folder)
     from fedaudit.privacy.accounting import promise_from
 
     try:
         return _spent(promise_from(run.promises[0]), rounds)
     except FedauditError:  # a file that somebody wrote by hand
         return None
+
+
+def _counted(folder: Path) -> Spent | None:
+    """What a host's own accountant says after each round, if there is one."""
+    try:
+        with (folder / HOST_CLAIM).open("rb") as file:
+            said = [(int(one["round"]), float(one["epsilon"])) for one in tomllib.load(file)["spent"]]
+    except (OSError, ValueError, KeyError, TypeError):  # there is none, or somebody wrote it by hand
+        return None
+    return Spent(*(tuple(column) for column in zip(*sorted(said), strict=True))) if said else None
 
 
 @lru_cache(maxsize=64)

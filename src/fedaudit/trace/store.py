@@ -61,6 +61,7 @@ from fedaudit.types import (
 
 SCHEMA = 1
 RUN = "run.json"
+HOST_CLAIM = "claim.toml"  # what the host of a training claims about its noise
 MAX_BYTES = 64 * 2**20  # of run.json
 
 Manifest = Mapping[str, Any]

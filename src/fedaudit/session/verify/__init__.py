@@ -24,7 +24,6 @@ from fedaudit.session.recording import config_of
 from fedaudit.session.verify.evidence import (
     BY_EXAMPLES,
     CONSTANT,
-    HOST_CLAIM,
     ROUNDING,
     Claim,
     Declared,
@@ -41,7 +40,7 @@ from fedaudit.session.verify.evidence import (
 from fedaudit.session.verify.sparse import MECHANISM, DeclaredSparse, judged, seen_in
 from fedaudit.trace.journal import vouched
 from fedaudit.trace.segments import DamagedError
-from fedaudit.trace.store import RUN, Store
+from fedaudit.trace.store import HOST_CLAIM, RUN, Store
 from fedaudit.types import Notice, Round, State, gap
 from fedaudit.words import all_words
 

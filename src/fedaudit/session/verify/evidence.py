@@ -23,7 +23,6 @@ from fedaudit.types import Floats, Records, Round, State, Trained, Unit
 
 Kind = TypeVar("Kind", bound=BaseModel)
 
-HOST_CLAIM = "claim.toml"  # beside a trace: what the host of a training claims about it
 
 # Where the noise is added: to gradients inside the party, to the update as it leaves, or to the sum at the server.
 Where = Literal["gradient", "update", "aggregate"]

@@ -26,7 +26,7 @@ MECHANISM = "mechanism"  # the key that tells such a claim from others
 WIDE = 2.0  # how many medians a value must exceed to be counted as far out
 
 
-class Ledger(BaseModel):
+class SparseLedger(BaseModel):
     """Of one party: what its filter counted until the last round, and the parts of one call."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -55,7 +55,7 @@ class DeclaredSparse(BaseModel):
     adjacency: Literal["add-remove", "replace"] | None = None
     kind: Literal["WEIGHTS", "WEIGHT_DIFF"] = "WEIGHT_DIFF"  # what is thinned
     epsilon_one_round: _Epsilon | None = None
-    ledgers: tuple[Ledger, ...]
+    ledgers: tuple[SparseLedger, ...]
 
 
 @dataclass
@@ -95,22 +95,22 @@ def seen_in(said: DeclaredSparse, took_part: Iterable[str], rounds: Iterable[tup
 # ------------------------------------------------------------------ the checks
 
 
-class Judged(NamedTuple):
+class SparseCheck(NamedTuple):
     id: str
     question: str
     found: Found
     looks: bool = True  # at rounds
 
 
-def judged(said: DeclaredSparse, seen: dict[str, Sent]) -> Iterator[Judged]:
+def judged(said: DeclaredSparse, seen: dict[str, Sent]) -> Iterator[SparseCheck]:
     ledgers = [(one, seen.get(one.party, Sent())) for one in said.ledgers]
-    accounted = [_accounted(*one) for one in ledgers]
-    yield Judged("V1", "Are unit and adjacency stated?", _stated(said), looks=False)
-    yield Judged("V2", "Is every update that left accounted for?", _first(accounted, said, seen))
-    yield Judged("V3", "Do no more coordinates leave than are accounted for?", _first([_counted(*o) for o in ledgers]))
-    yield Judged("V4", "Does everything that leaves carry noise?", _first([_covered(*o) for o in ledgers]))
-    yield Judged("V5", "Is the noise there?", _first([_noisy(*o) for o in ledgers]))
-    yield Judged("V6", "Does the proof hold that the epsilon is taken from?", _proved(), looks=False)
+    accounted, counted = [_accounted(*one) for one in ledgers], [_counted(*one) for one in ledgers]
+    yield SparseCheck("V1", "Are unit and adjacency stated?", _stated(said), looks=False)
+    yield SparseCheck("V2", "Is every update that left accounted for?", _first(accounted, said, seen))
+    yield SparseCheck("V3", "Do no more coordinates leave than are accounted for?", _first(counted))
+    yield SparseCheck("V4", "Does everything that leaves carry noise?", _first([_covered(*o) for o in ledgers]))
+    yield SparseCheck("V5", "Is the noise there?", _first([_noisy(*o) for o in ledgers]))
+    yield SparseCheck("V6", "Does the proof hold that the epsilon is taken from?", _proved(), looks=False)
 
 
 def _first(found: list[Found], said: DeclaredSparse | None = None, seen: dict[str, Sent] | None = None) -> Found:
@@ -127,7 +127,7 @@ def _stated(said: DeclaredSparse) -> Found:
     return "PASS", f"one whole update, {said.adjacency}, delta 0"
 
 
-def _accounted(one: Ledger, sent: Sent) -> Found:
+def _accounted(one: SparseLedger, sent: Sent) -> Found:
     true = one.one_call * sent.rounds
     if one.calls < sent.rounds:
         what = f"{one.party}: {one.calls} of {sent.rounds} updates are accounted (was the filter started anew?)"
@@ -137,7 +137,7 @@ def _accounted(one: Ledger, sent: Sent) -> Found:
     return "PASS", f"{one.party}: {sent.rounds} updates of epsilon {one.one_call:.4g} each, {one.epsilon:.4g} is stated"
 
 
-def _counted(one: Ledger, sent: Sent) -> Found:
+def _counted(one: SparseLedger, sent: Sent) -> Found:
     most, label = sent.most
     if not sent.far:
         return "CANNOT TELL", f"{one.party}: {NOT_KEPT}"
@@ -146,7 +146,7 @@ def _counted(one: Ledger, sent: Sent) -> Found:
     return "PASS", f"{one.party}: at most {most} coordinates of {one.released}"
 
 
-def _covered(one: Ledger, sent: Sent) -> Found:
+def _covered(one: SparseLedger, sent: Sent) -> Found:
     if sent.bare:
         what = f"{one.party}: left as they were: {', '.join(sorted(sent.bare)[:5])}"
         return "FAIL", f"{what} (whole numbers, or arrays without dimensions, which the filter lets pass)"
@@ -155,7 +155,7 @@ def _covered(one: Ledger, sent: Sent) -> Found:
     return "PASS", f"{one.party}: no array without dimensions and no whole numbers changed"
 
 
-def _noisy(one: Ledger, sent: Sent) -> Found:
+def _noisy(one: SparseLedger, sent: Sent) -> Found:
     """Laplace noise of scale b on values within r b: of those at least this share lies beyond twice the median."""
     if not sent.far:
         return "CANNOT TELL", f"{one.party}: {NOT_KEPT}"

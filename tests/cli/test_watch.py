@@ -1,0 +1,121 @@
+"""A run that goes on elsewhere is followed to its end: on a screen that changes, or line by line."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedaudit.cli import terminal
+from fedaudit.trace.journal import JOURNAL
+from fedaudit.trace.store import HOST_CLAIM, RUN, Store
+from fedaudit.types import RoundRisk
+from tests.command import fedaudit
+from tests.trace.test_store import round_, seen
+
+MANIFEST = {"keep": "signals", "parties": ["A", "B", "C"], "attacks": ["loss"], "rounds": 3, "created": "today"}
+
+
+def risk(value: float) -> RoundRisk:
+    place = {"vantage": "client", "model": "global", "attack": "loss", "metric": "auc"}
+    return RoundRisk(**place, value=value, low=value - 0.1, high=value + 0.1)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], bool]], None]:
+    """Time goes on by what is done between two looks: `step(n)`, before the n-th."""
+
+    def begin(step: Callable[[int], bool]) -> None:
+        looks = iter(range(1, 1000))
+        monkeypatch.setattr("fedaudit.cli.watching.time.sleep", lambda _: step(next(looks)))
+
+    return begin
+
+
+def recording(folder: Path, looked: int) -> bool:
+    """A run that is not there at first; its third round ends it."""
+    if looked == 1:
+        Store.create(folder, MANIFEST).close()
+    elif 2 <= looked <= 4:
+        with Store.resume(folder) as store:
+            store.append(round_(looked - 1), seen(looked - 1), [risk(0.4 + looked / 10)])
+        spent = "".join(f"[[spent]]\nround = {n}\nepsilon = {n / 2}\n" for n in range(1, looked))
+        (folder / HOST_CLAIM).write_text(spent)
+    else:
+        with Store.resume(folder) as store:
+            store.end("complete", None)
+    return looked < 6
+
+
+def test_rounds_are_told_one_by_one_from_before_the_first_to_the_end(
+    tmp_path: Path, hurried: Callable[[Callable[[int], bool]], None]
+) -> None:
+    folder = tmp_path / "later"
+    hurried(lambda looked: recording(folder, looked))
+    done = fedaudit("watch", "later", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "later: before its first round, waiting for the first round",
+        "round 1 of 3: client, global: loss auc 0.600 (0.500–0.700); epsilon 0.5; absent: C",
+        "round 2 of 3: client, global: loss auc 0.700 (0.600–0.800); epsilon 1; absent: C",
+        "round 3 of 3: client, global: loss auc 0.800 (0.700–0.900); epsilon 1.5; absent: C",
+        "later: round 3 of 3, all rounds are recorded; the results are being computed",
+        "later: round 3 of 3, ended: complete. `fedaudit report later` says what was found",
+    ]
+
+
+def test_a_terminal_has_one_screen_with_the_newest_rounds(
+    tmp_path: Path, hurried: Callable[[Callable[[int], bool]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "later"
+    hurried(lambda looked: recording(folder, looked))
+    monkeypatch.setattr(terminal.console, "_force_terminal", True)
+    monkeypatch.setattr(terminal.console, "_environ", {"TERM": "xterm"})
+    monkeypatch.setattr(terminal.console, "is_interactive", True)
+    monkeypatch.setattr(terminal.console, "_height", 40)
+    done = fedaudit("watch", "later", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    last = done.stdout[done.stdout.rindex("round  client") :]
+    assert [line.split("  ")[0] for line in last.splitlines() if line.strip()][:4] == ["round", "1", "2", "3"]
+    assert "0.800 (0.700–0.900)" in last
+    assert last.splitlines()[1].rstrip().endswith("C")
+    assert done.stdout.count("before its first round") >= 1
+
+
+def test_a_run_that_ended_is_told_at_once_and_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    with Store.create(tmp_path / "done", MANIFEST) as store:
+        store.append(round_(1), seen(1), [risk(0.6)])
+        store.end("interrupted at round 1", None)
+    done = fedaudit("watch", "done", cwd=tmp_path)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
+    assert "ended: interrupted at round 1" in done.stdout
+    (tmp_path / "done" / RUN).write_text("{")
+    damaged = fedaudit("watch", "done", cwd=tmp_path)
+    assert damaged.returncode == 5
+    assert "[watch-damaged]" in damaged.stderr
+
+
+def test_a_run_in_another_thread_is_followed_while_it_is_written(tmp_path: Path) -> None:
+    """Nothing is locked: the store is open all the time."""
+
+    def write() -> None:
+        with Store.create(tmp_path / "live", MANIFEST) as store:
+            for number in (1, 2, 3):
+                store.append(round_(number), seen(number), [risk(0.5)])
+                time.sleep(0.3)
+            with (tmp_path / "live" / JOURNAL).open("a") as file:
+                file.write("no event\n")
+            store.end("complete", None)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    done = fedaudit("watch", "live", cwd=tmp_path)
+    writer.join()
+    assert done.returncode == 0, done.stderr
+    assert [line[:7] for line in done.stdout.splitlines() if line.startswith("round")] == [
+        "round 1",
+        "round 2",
+        "round 3",
+    ]
+    assert "1 lines of its journal are damaged" in done.stdout
