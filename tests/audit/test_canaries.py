@@ -194,6 +194,15 @@ def test_what_cannot_be_measured_is_refused_before_training(asked: Config, code:
     assert refused.value.code == code
 
 
+def test_texts_that_are_filled_up_are_refused_before_training(tmp_path: Path) -> None:
+    """They were refused when the first canary was crafted, after a round of training."""
+    lines = [f"{'abcdef'[i % 6]} went{' there' * (i % 3)} {i}" for i in range(300)]
+    (tmp_path / "lines.txt").write_text("\n\n".join(lines))
+    data = {"name": "text", "path": str(tmp_path / "lines.txt"), "length": 6}
+    with pytest.raises(FedauditError, match="each token's label is the next one"):
+        prepare(parse(asking().as_dict() | {"data": data, "model": {"name": "lstm", "units": 8}}))
+
+
 def test_a_vantage_that_does_not_see_the_sum_is_refused() -> None:
     with pytest.raises(FedauditError, match="noisy-sum"):
         prepare(asking(audit={"attacks": ["canife", "loss"], "vantages": ["client"]}))

@@ -200,3 +200,12 @@ def test_many_ties_at_the_threshold_are_told(values: int) -> None:
     told = all_words(tied("loss", [Block(members, others[:1000], others[1000:])], (0.01,), Vantage.CLIENT, "global"))
     assert len(told) == (values == 2)
     assert all("equal the threshold at 0.01 FPR" in line for line in told)
+    assert all("takes only 2 values" in line and "scaled" not in line for line in told)
+
+
+def test_only_a_score_that_saturates_asks_for_scaled_features() -> None:
+    """It was asked of scores that are counts by design, too."""
+    rng = np.random.default_rng(0)
+    members, others = (np.minimum(rng.random(2000) + shift, 1.0) for shift in (0.2, 0.1))
+    (said,) = all_words(tied("loss", [Block(members, others[:1000], others[1000:])], (0.05,), Vantage.CLIENT, "global"))
+    assert "are the features scaled?" in said

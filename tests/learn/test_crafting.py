@@ -13,6 +13,7 @@ from fedaudit.questions.canary.crafting import (
     CraftedRecords,
     CraftingRecipe,
     _first_text,
+    check_text,
     craft,
     flat,
     objective,
@@ -194,6 +195,6 @@ def test_a_text_canary_is_made_of_tokens_and_stands_out() -> None:
 def test_labels_that_are_not_the_next_token_are_refused() -> None:
     task = build_task("lstm", (6,), 5, {"units": 8, "embedding": 3, "layers": 1})
     pool = texts(4)
-    wrong = Records(pool.x, pool.y[:, ::-1].copy(), pool.id)
+    check_text(task, pool)
     with pytest.raises(FedauditError, match="next one"):
-        craft(task, task.initial(0), np.ones((2, 10)), 1.0, wrong, CraftingRecipe(steps=1), np.random.default_rng(0))
+        check_text(task, Records(pool.x, pool.y[:, ::-1].copy(), pool.id))

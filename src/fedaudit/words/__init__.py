@@ -271,11 +271,12 @@ FOUND: dict[str, Wording] = {
     "broken-off": "Ctrl-C was pressed while it was measured",
     "below-chance": "{attack} ranks outsiders above members (AUC wholly below 0.5); the score is not flipped.",
     "unscored": "{attack}: {count} of {of} scores are NaN or infinite and were counted as the least suspicious.",
-    "ties": (
-        "{vantage}, {model} models: {attack}: {share:.0%} of the scores equal the threshold at {fpr:.4g} FPR, and are "
-        "accused in part. The score saturates or takes few values: are the features scaled? If the score changes its "
-        "value at just this rate, the quoted interval may be too narrow (it misses in 9 %, not in 5 %); the guaranteed "
-        "ends hold."
+    "ties": lambda vantage, model, attack, share, fpr, values: (
+        f"{vantage}, {model} models: {attack}: {share:.0%} of the scores equal the threshold at {fpr:.4g} FPR, and are "
+        "accused in part. "
+        + (f"The score takes only {values} values. " if values else "The score saturates: are the features scaled? ")
+        + "If it changes its value at just this rate, the quoted interval may be too narrow (it misses in 9 %, not in "
+        "5 %); the guaranteed ends hold."
     ),
     "sets-differ": (
         "Members and non-members differ without any model (blind AUC {value:.3f}, {low:.3f}-{high:.3f}): only what "

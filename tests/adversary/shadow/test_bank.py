@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy import special
 
 from fedaudit.adversary.shadow import INSIDE, References
@@ -12,6 +13,7 @@ from fedaudit.adversary.signals.outputs import rescaled_logit
 from fedaudit.adversary.vantage import View
 from fedaudit.data.partition import reserve
 from fedaudit.errors import FedauditError
+from fedaudit.learn.many import steps_of
 from fedaudit.session.prepare import prepare
 from fedaudit.session.run import rounds
 from fedaudit.types import Records
@@ -84,6 +86,40 @@ def test_alpha_one_imitates_the_target_more_than_alpha_zero() -> None:
     target = rescaled_logit(z, candidates.rows.y)[:, None]
     distance = {name: np.abs(values[name] - target).mean() for name in signals}
     assert distance["distilled-reference-logit"] < distance["plain-reference-logit"]
+
+
+def test_references_train_as_many_epochs_a_round_as_the_parties() -> None:
+    """They trained one, whatever local_epochs was, and had learnt less than the models that they stand for."""
+
+    def after_a_round(epochs: int) -> ReferenceModels:
+        asked = {"attacks": ["lira"], "reference": {"models": 4}}
+        prepared = prepare(config(audit=asked, federation={"rounds": 2, "local_epochs": epochs}))
+        candidates, references = prepared.game.candidates, prepared.settings.references
+        assert references is not None
+        signals = ["plain-reference-logit"]
+        (bank,) = made_banks(references, prepared.task, signals, candidates.rows, candidates.party)
+        bank.answers(signals, global_view(next(rounds(prepared)), prepared.task), 0)
+        return bank.groups[0]
+
+    once, thrice = after_a_round(1), after_a_round(3)
+    assert once.inside.tolist() == thrice.inside.tolist()
+    surer = [
+        float((rescaled_logit(z, g.data.y)[g.inside[:, 0]]).mean())
+        for g in (once, thrice)
+        for z in [g.answers(g.data.x)[0]]
+    ]
+    by_hand = after_a_round(1)
+    rng = by_hand._rng(1)
+    steps_of(by_hand.sets, by_hand.training.batch_size, rng), rng.integers(2**63)  # drawn for the first epoch
+    for _ in range(2):
+        steps = steps_of(by_hand.sets, by_hand.training.batch_size, rng)
+        rng.integers(2**63)
+        targets = soft_targets(
+            np.zeros((len(by_hand.data), by_hand.task.classes)), by_hand.data.y, by_hand.task.classes, 0.0
+        )
+        by_hand.models.epoch(torch.from_numpy(by_hand.data.x), torch.from_numpy(targets.astype(by_hand.dtype)), steps)
+    assert np.array_equal(by_hand.answers(by_hand.data.x), thrice.answers(thrice.data.x))
+    assert surer[1] > surer[0]
 
 
 def test_reserved_data_shares_no_subject_with_the_federation() -> None:

@@ -149,10 +149,11 @@ class ReferenceModels:
         if self.defended:
             self.defended.train(self.data, targets, self.sets, rng)
             return
-        steps = steps_of(self.sets, self.training.batch_size, rng)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(rng.integers(2**63)))  # dropout
-            self.models.epoch(torch.from_numpy(self.data.x), torch.from_numpy(targets), steps)
+        for _ in range(self.training.epochs):  # as many as the parties train in a round
+            steps = steps_of(self.sets, self.training.batch_size, rng)
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(int(rng.integers(2**63)))  # dropout
+                self.models.epoch(torch.from_numpy(self.data.x), torch.from_numpy(targets), steps)
 
     def _targets(self, view: View, alpha: float) -> NDArray[Any]:
         """What the references learn, as precise as their weights; the target is asked in parts, not to hold all of its
@@ -182,11 +183,10 @@ class Defended(Loop):
         self.task, self.gradient = task, gradient
 
     def train(self, data: Records, targets: Floats, sets: Sequence[Ints], rng: np.random.Generator) -> None:
-        """Trains each model for one epoch on its own rows, with soft labels."""
-        once = replace(self.training, epochs=1)
+        """Trains each model on its own rows, with soft labels."""
         taught = replace(data, y=targets if self.classes else targets[:, 0])
         for module, rows in zip(self.modules, sets, strict=True):
-            trained = self.gradient(self.task, self.task.state_of(module), taught.take(rows), once, rng)
+            trained = self.gradient(self.task, self.task.state_of(module), taught.take(rows), self.training, rng)
             self.task.load(module, trained.state)
 
 

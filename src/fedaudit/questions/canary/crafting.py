@@ -275,9 +275,6 @@ def _craft_text(
 ) -> CraftedRecords:
     """A distribution over the tokens at each position (Gumbel-softmax), sharper from step to step, and straight-through
     in the last quarter, when the canary is already the text that it will be."""
-    if pool.y.shape != pool.x.shape or not np.array_equal(pool.x[:, 1:], pool.y[:, :-1]):
-        what = "a text canary is crafted where each token's label is the next one, and here it is not"
-        raise FedauditError("canary-text", what, "Take canife out of audit.attacks; one-shot needs no record.")
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     start = _first_text(pool, recipe, task.classes, rng)
     logits = start.clone().requires_grad_()
@@ -304,14 +301,24 @@ def _craft_text(
     return CraftedRecords(_named(best.point[:, :-1].numpy(), best.point[:, 1:].numpy()), before, best.loss)
 
 
+def check_text(task: TorchTask, pool: Records) -> None:
+    """Before anything is trained: whether a canary can be crafted as text."""
+    if pool.y.shape != pool.x.shape or not np.array_equal(pool.x[:, 1:], pool.y[:, :-1]):
+        what = "a text canary is crafted where each token's label is the next one, and here it is not"
+        raise FedauditError("canary-text", what, "Take canife out of audit.attacks; one-shot needs no record.")
+    if (count := len(_embeddings(task.fresh(task.initial(0))))) != 1:
+        what = f"a text canary needs a model with one embedding of tokens, and this has {count}"
+        raise FedauditError("canary-text", what, "Use `lstm`, or take canife out of audit.attacks.")
+
+
+def _embeddings(module: nn.Module) -> list[tuple[str, nn.Embedding]]:
+    return [(name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Embedding)]
+
+
 def one_by_one(task: TorchTask, model: State) -> Gradients:
     """The gradients of texts given as distributions over tokens; an LSTM takes them one after the other."""
     module = task.fresh(model).eval()
-    embeddings = [(name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Embedding)]
-    if len(embeddings) != 1:
-        what = f"a text canary needs a model with one embedding of tokens, and this has {len(embeddings)}"
-        raise FedauditError("canary-text", what, "Use `lstm`, or take canife out of audit.attacks.")
-    ((name, layer),) = embeddings
+    ((name, layer),) = _embeddings(module)
     module.set_submodule(name, Mixture(layer.weight))
     parameters = [module.get_parameter(name) for name in task.exchanged]
 

@@ -28,7 +28,7 @@ RECIPE = ("objective", "starts", "batch", "reach")  # keys of [audit.canary] tha
 
 def plan(names: Sequence[str], ground: Ground, task: TorchTask, defence: Defence, rounds: Sequence[Plan]) -> Planting:
     """The canaries of a run with these rounds. Refuses what cannot be measured."""
-    from fedaudit.questions.canary.crafting import check_target
+    from fedaudit.questions.canary.crafting import check_target, check_text
     from fedaudit.questions.canary.parties import Probing, with_random
 
     config, game, pool = ground.config, ground.game, ground.own
@@ -48,6 +48,8 @@ def plan(names: Sequence[str], ground: Ground, task: TorchTask, defence: Defence
     if "canife" in names:
         assert pool is not None
         check_target(asked.target, task.classes)
+        if pool.x.dtype.kind in "iu":
+            check_text(task, pool)
         crafted, made, schedule = _crafted(config, game, defence, pool, claim, rounds, how)
         parties += made
         rounds = schedule.plans

@@ -21,6 +21,7 @@ from fedaudit.words import with_warnings
 
 SIDES = {"distance-members": (Role.MEMBER,), "distance-nonmembers": (Role.EVALUATION, Role.CALIBRATION)}
 MANY_TIES = 0.03  # of members and calibration records
+FEW_VALUES = 0.1  # of as many scores: these are counts or answers, and no numbers that ran into a limit
 
 
 def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
@@ -92,7 +93,10 @@ def tied(
     for fpr in fprs if blocks else ():
         calibrates = all(len(block.calibration) >= needed_for_value(fpr) for block in blocks)
         if calibrates and (share := tied_share(blocks, fpr)) > MANY_TIES:
-            return [notice("ties", vantage=vantage.value, model=model, attack=attack, share=float(share), fpr=fpr)]
+            scores = np.concatenate([np.concatenate([block.members, block.calibration]) for block in blocks])
+            values = len(np.unique(scores))
+            told = {"share": float(share), "fpr": fpr, "values": values if values <= FEW_VALUES * len(scores) else None}
+            return [notice("ties", vantage=vantage.value, model=model, attack=attack, **told)]
     return []
 
 
