@@ -59,6 +59,13 @@ def test_what_can_only_be_memorised_is_found_out(adversary: str, tmp_path: Path)
         found = entries[attack, None].estimates["auc"].value
         assert found is not None
         assert found > 0.6, (attack, found)
+        decided = entries[attack, None].estimates  # at the threshold that the adversary's own records gave
+        accuracy, precision, recall, f1 = (decided[n].value for n in ("accuracy", "precision", "recall", "f1-balanced"))
+        assert accuracy is not None
+        assert precision is not None
+        assert recall is not None
+        assert accuracy > 0.55, (attack, accuracy)
+        assert f1 == pytest.approx(2 * precision * recall / (precision + recall))
         assert entries[attack, None].cost.epochs > 0
     assert audit.failed == {}
 

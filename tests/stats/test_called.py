@@ -1,4 +1,4 @@
-"""Accuracy, precision and recall at a threshold that was fixed elsewhere."""
+"""Accuracy, precision, recall and F1 at a threshold that was fixed elsewhere."""
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ def test_known_counts() -> None:
     assert found["recall"].value == pytest.approx(0.6)
     assert found["accuracy"].value == pytest.approx((0.6 + 0.6) / 2)
     assert found["precision"].value == pytest.approx(0.6 / (0.6 + 0.4))
+    assert found["f1-balanced"].value == pytest.approx(2 * 0.6 * 0.6 / (0.6 + 0.6))  # of precision and recall
     assert all(e.n_pos == 100 and e.n_neg == 50 for e in found.values())
 
 
@@ -33,9 +34,10 @@ def test_where_nobody_is_called_a_member_there_is_no_precision() -> None:
 
 
 def test_coverage_of_accuracy_and_precision() -> None:
-    """At most 61 misses in 1,000 audits would be nominal; both intervals are conservative."""
-    rng, missed = np.random.default_rng(0), {"accuracy": 0, "precision": 0}
-    truth = {"accuracy": (0.7 + 0.6) / 2, "precision": 0.7 / (0.7 + 0.4)}
+    """At most 61 misses in 1,000 audits would be nominal; all these intervals are conservative."""
+    precise = 0.7 / (0.7 + 0.4)
+    rng, missed = np.random.default_rng(0), {"accuracy": 0, "precision": 0, "f1-balanced": 0}
+    truth = {"accuracy": (0.7 + 0.6) / 2, "precision": precise, "f1-balanced": 2 * 0.7 * precise / (0.7 + precise)}
     for _ in range(1000):
         drawn = block((rng.random(120) < 0.7).astype(float), (rng.random(90) < 0.4).astype(float))
         found = decisions([drawn], 0.5)

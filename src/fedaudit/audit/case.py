@@ -111,8 +111,8 @@ class Case:
     def decided(
         self, attack: BaseAttack, sights: Sequence[Sight], confidence: float, party: str | None = None
     ) -> Estimates:
-        """Accuracy, precision and recall, for an attack that has fixed a threshold on records of its own."""
-        if "own" not in attack.fitted_on:
+        """Accuracy, precision, recall and F1, for an attack that has fixed a threshold on records of its own."""
+        if not {"own", "shadow"} & set(attack.fitted_on):
             return {}
         blocks = self.scores.blocks(sights, attack, party)
         return decisions(blocks, self.scores.threshold(sights, attack), confidence)

@@ -52,7 +52,9 @@ class Scores:
             if own is None or self.own is None:
                 return nothing
             member = self.own.role == Role.MEMBER.value
-            return self.fit(sight, attack, Evidence(shadow=Own(own, member))).score(target)
+            taught = self.fit(sight, attack, Evidence(shadow=Own(own, member)))
+            self.thresholds[id(sight), attack.name] = getattr(taught, "threshold", None)
+            return taught.score(target)
         features = self._kept(sight, attack).features()
         if "own" in attack.fitted_on:
             mine = sight.own(attack.own)
@@ -153,9 +155,9 @@ class Scores:
         return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names, ids)
 
     def threshold(self, sights: Sequence[Sight], attack: BaseAttack) -> float | None:
-        """The threshold that an attack fixed on the adversary's own records; there is one sight for it."""
-        found = [self.thresholds.get((id(sight), attack.name)) for sight in sights if self.defined(sight, attack)]
-        return found[0] if len(found) == 1 else None
+        """The threshold that an attack fixed on the adversary's own records, which are the same at all sights."""
+        found = {self.thresholds.get((id(sight), attack.name)) for sight in sights if self.defined(sight, attack)}
+        return found.pop() if len(found) == 1 else None
 
     def queries(self, sights: Sequence[Sight], attack: BaseAttack, party: str | None) -> tuple[float, float] | None:
         """How many labels a candidate (of one party, or any) that is not the adversary's own cost: on average, and at

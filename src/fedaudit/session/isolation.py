@@ -23,7 +23,7 @@ from fedaudit.audit.outlooks import SHADOW
 from fedaudit.defences.shared import Defence
 from fedaudit.federation.simulate import Trainer, federate
 from fedaudit.learn.tasks import TorchTask, Training
-from fedaudit.stats import Block, roc_curve
+from fedaudit.stats import Block, decisions, roc_curve
 from fedaudit.stats.roc import estimates
 from fedaudit.types import (
     Audit,
@@ -49,9 +49,11 @@ from fedaudit.words import with_warnings
 
 @dataclass(frozen=True)
 class PartyScores:
-    """An attack on one party: its scores, and what it cost in seconds and in their unit."""
+    """An attack on one party: its scores, above which of them it calls a record a member, and what it cost in seconds
+    and in their unit."""
 
     block: Block
+    threshold: float | None
     seconds: float
     unit: float
 
@@ -140,6 +142,8 @@ class Isolation:
             blocks = [one.block for one in chosen]
             # The rates of the honest federation: a party that is too small for them has no value there.
             found = estimates(blocks, self.fprs, self.settings.confidence)
+            (threshold,) = {one.threshold for one in chosen}  # the shadow's records are the same for every party
+            found |= decisions(blocks, threshold, self.settings.confidence) if threshold is not None else {}
             curves = {"roc": roc_curve(blocks, confidence=self.settings.confidence)} if party is None else {}
             unit, rounds = self.game.candidates.unit, self.settings.rounds
             looked_at = len(self.settings.attacks) * (1 if party is None else len(self.auditors))
@@ -162,7 +166,7 @@ class Isolation:
             member, evaluation, calibration = (number[sight.role == role.value] for role in Role)
             block = replace(block, subjects=(member, evaluation, calibration))
         seconds = self.training[party] + scores.seconds([sight], attack)
-        return PartyScores(block, seconds, auditor.outlooks.unit([sight]))
+        return PartyScores(block, scores.threshold([sight], attack), seconds, auditor.outlooks.unit([sight]))
 
     def _released(self) -> Iterator[tuple[str, tuple[State, Records]]]:
         """By party, the model that it ended up with, and the outsiders that it is asked about."""

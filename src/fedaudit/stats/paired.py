@@ -15,7 +15,7 @@ ends of an AUC's difference are also computed with one record added on which the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -216,22 +216,22 @@ def party_differences(blocks: Mapping[str, Block], confidence: float = 0.95) -> 
     return found
 
 
-# ---------------------- accuracy, precision and recall at a threshold that was fixed on other records
+# ---------------------- accuracy, precision, recall and F1 at a threshold that was fixed on other records
 
-# All three are balanced: as if there were as many members as non-members, whatever the numbers are.
+# All of them are balanced: as if there were as many members as non-members, whatever the numbers are.
 
 
 _AT = "called members above a threshold that was fixed on the adversary's own records"
 
 
 def decisions(blocks: Sequence[Block], threshold: float | None, confidence: float = 0.95) -> dict[str, Estimate]:
-    """Balanced accuracy, precision at equal numbers, and recall (the share of members that are called so)."""
+    """Balanced accuracy, precision and F1 at equal numbers, and recall (the share of members that are called so)."""
     recall = _share(blocks, threshold, confidence, members=True)
     calls = [_share(blocks, threshold, level, members=False) for level in (confidence, (1 + confidence) / 2)]
     both = recall.n_pos + recall.n_neg, calls[0].n_pos + calls[0].n_neg
     if threshold is None or not all(both):
         why = "no threshold was fixed" if threshold is None else "nobody is left to count"
-        names = ("accuracy", "precision", "recall")
+        names = ("accuracy", "precision", "recall", "f1-balanced")
         return {n: Estimate(n, None, None, None, confidence, _AT, "measured", *both, reason=why) for n in names}
     t, t_low, t_high = _ends(recall)
     f, f_low, f_high = _ends(calls[0])
@@ -241,14 +241,14 @@ def decisions(blocks: Sequence[Block], threshold: float | None, confidence: floa
         "accuracy", (1 + t - f) / 2, max(low, 0.0), min(high, 1.0), confidence,
         f"balanced; {_AT}; the two shares' intervals combined (MOVER) of: {recall.method}", "measured", *both,
     )  # fmt: skip
-    precise = Estimate(
-        "precision", *_precision(_ends(_share(blocks, threshold, (1 + confidence) / 2, members=True)), _ends(calls[1])),
-        confidence, f"at equal numbers; {_AT}; from the ends of both shares (Bonferroni)", "measured", *both,
-    )  # fmt: skip
+    wide = _ends(_share(blocks, threshold, (1 + confidence) / 2, members=True)), _ends(calls[1])
+    how = f"at equal numbers; {_AT}; from the ends of both shares (Bonferroni)"
+    precise = Estimate("precision", *_at_ends(_precision, *wide), confidence, how, "measured", *both)
     if t + f == 0:
         precise = replace(precise, value=None, low=None, high=None, reason="nobody is called a member")
     told = Estimate("recall", t, t_low, t_high, confidence, f"{_AT}; {recall.method}", "measured", *both)
-    return {"accuracy": accuracy, "precision": precise, "recall": told}
+    f1 = Estimate("f1-balanced", *_at_ends(_f1, *wide), confidence, how, "measured", *both)
+    return {"accuracy": accuracy, "precision": precise, "recall": told, f1.name: f1}
 
 
 def _share(blocks: Sequence[Block], threshold: float | None, confidence: float, members: bool) -> Estimate:
@@ -270,11 +270,20 @@ def _ends(estimate: Estimate) -> tuple[float, float, float]:
     return value, low, high
 
 
-def _precision(recall: tuple[float, float, float], wrong: tuple[float, float, float]) -> tuple[float, float, float]:
-    def of(t: float, f: float) -> float:
-        return t / (t + f) if t + f > 0 else 0.5  # an end may be 0 on both sides: not known
+_Ends = tuple[float, float, float]
 
-    return of(recall[0], wrong[0]), of(recall[1], wrong[2]), of(recall[2], wrong[1])
+
+def _at_ends(figure: Callable[[float, float], float], recall: _Ends, wrong: _Ends) -> _Ends:
+    """A figure that grows with the share of members that are called so, and falls with that of the others."""
+    return figure(recall[0], wrong[0]), figure(recall[1], wrong[2]), figure(recall[2], wrong[1])
+
+
+def _precision(t: float, f: float) -> float:
+    return t / (t + f) if t + f > 0 else 0.5  # an end may be 0 on both sides: not known
+
+
+def _f1(t: float, f: float) -> float:
+    return 2 * t / (1 + t + f)
 
 
 def accuracy_difference(

@@ -99,7 +99,8 @@ def test_references_train_as_many_epochs_a_round_as_the_parties() -> None:
         signals = ["plain-reference-logit"]
         (bank,) = made_banks(references, prepared.task, signals, candidates.rows, candidates.party)
         bank.answers(signals, global_view(next(rounds(prepared)), prepared.task), 0)
-        return bank.groups[0]
+        group: ReferenceModels = bank.groups[0]
+        return group
 
     once, thrice = after_a_round(1), after_a_round(3)
     assert once.inside.tolist() == thrice.inside.tolist()

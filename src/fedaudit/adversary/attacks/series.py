@@ -25,6 +25,7 @@ are all close to 1, but their logits differ.
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
@@ -64,6 +65,7 @@ class Series(BaseAttack):
     signal: Literal["gradient-norm", "logit", "confidence", "loss"] = option("gradient-norm", "whose series is judged")
     learner: Learner = option("logistic", "logistic regression, or a network with one hidden layer")
     trained: Any = field(default=None, compare=False, repr=False)
+    threshold: float | None = field(default=None, compare=False)  # above it, a record is more likely a member
     fitted_on: ClassVar[tuple[FittedOn, ...]] = ("shadow",)
 
     @property
@@ -77,7 +79,9 @@ class Series(BaseAttack):
         """A copy trained on the adversary's own records: their series, and which of them the shadow was trained on."""
         own = evidence.shadow
         assert own is not None, "a series attack learns from records of the adversary's own"
-        return replace(self, trained=train_classifier(self.learner, own.features, own.label))
+        share = float(np.mean(own.label))
+        trained = train_classifier(self.learner, own.features, own.label)
+        return replace(self, trained=trained, threshold=math.log(share / (1 - share)))
 
     def score(self, features: Floats) -> Floats:
         if self.learner == "logistic":

@@ -26,6 +26,7 @@ class Record(Question):
         Metric("accuracy", "accuracy", "share", chance=0.5),
         Metric("precision", "precision", chance=0.5),
         Metric("recall", "recall"),
+        Metric("f1-balanced", "F1, as if there were as many others as members", chance=2 / 3, gated=False),
         Metric("length-auc", "AUC of a text's length alone", chance=0.5, gated=False),
         Metric("ngram-auc", "AUC of a text's pairs of tokens alone", chance=0.5, gated=False),
     )
