@@ -30,6 +30,7 @@ LAYERS = [
     "session",
     "report",
     "integrations",
+    "server",
     "cli",
     "__main__",
 ]

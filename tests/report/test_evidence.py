@@ -195,6 +195,32 @@ def test_exposed_records_never_leave_with_a_pack_and_names_only_if_they_may(run:
     assert OF_RUN not in (tmp_path / "redacted" / PAGE).read_text()
 
 
+def test_a_pack_is_replaced_and_nothing_beside_it_is(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pack"
+    write_pack(run, out)
+    (out / f"{SUMS}.sig").write_text("of the former files")
+    (out / PAGE).write_text("former")
+    files = write_pack(run, out, redact=True)
+    assert sorted(path.name for path in out.iterdir()) == sorted(path.name for path in files)
+    assert "former" not in (out / PAGE).read_text()
+    (out / "results-of-mine.csv").write_text("x")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    with pytest.raises(FedauditError, match=r"other files \(results-of-mine.csv\)"):
+        write_pack(run, out)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+@pytest.mark.parametrize("names", [["SHA256SUMS", "report.html"], ["results.json"]])
+def test_files_that_have_our_names_and_are_no_pack_are_left_alone(run: Path, tmp_path: Path, names: list[str]) -> None:
+    """Many folders have a file SHA256SUMS, and every run a results.json."""
+    for name in names:
+        (tmp_path / "mine").mkdir(exist_ok=True)
+        (tmp_path / "mine" / name).write_text("mine")
+    with pytest.raises(FedauditError, match="other files"):
+        write_pack(run, tmp_path / "mine")
+    assert {path.read_text() for path in (tmp_path / "mine").iterdir()} == {"mine"}
+
+
 def test_a_folder_of_somebody_elses_is_left_alone(run: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from fedaudit import __version__
-from fedaudit.cli import auditing, judging, preparing, watching
+from fedaudit.cli import auditing, judging, preparing, serving, watching
 from fedaudit.cli.options import JsonCommand, PlainCommand, PlainGroup
 from fedaudit.cli.terminal import console, errors, flush, unwritten
 from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, stop_at_once
@@ -67,6 +67,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "guard": (auditing.guard, "Start a Flower node that sends nothing unaudited."),
     "watch": (watching.watch, "Follow a run that goes on, in the terminal."),
     "report": (judging.report, "Write report.html again from results.json."),
+    "serve": (serving.serve, "Runs in a browser, up to date while they train."),
     "evidence": (judging.evidence, "A pack that answers what regulators ask for."),
     "table": (judging.table, "Attacks and runs in one table, with means over seeds."),
     "list": (preparing.list_, "List attacks, questions, data, defences, models."),

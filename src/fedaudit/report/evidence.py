@@ -439,9 +439,7 @@ def write_pack(run: Path, out: Path, *, redact: bool = False, auditor: str = "",
         REPORT: html.render(document),
         ANNEX: annex(results),
     }
-    if redact:  # names of files may be names of people and places
-        (out / OF_RUN).unlink(missing_ok=True)
-    else:
+    if not redact:  # names of files may be names of people and places
         contents[OF_RUN] = _sums(sorted(path for path in results_file(run).parent.iterdir() if path.is_file()))
     listed = [PAGE, *contents, SUMS]
     contents = {PAGE: page(results, listed, _how_signed(signer)), **contents}
@@ -461,9 +459,15 @@ def _without_names(document: Document, auditor: str) -> Document:
 
 
 def _make(out: Path) -> None:
-    if out.is_dir() and any(out.iterdir()) and not (out / SUMS).is_file():
-        what = f"{out} holds other files"
-        raise FedauditError("exists", what, "Give an empty or a new folder as --out.")
+    """An empty folder, or one that holds a pack and nothing else: its files are replaced, and no signature of the
+    former ones is left."""
+    there = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    ours = {PAGE, ANNEX, CONFIGURATION, VERSIONS, RESULTS, REPORT, OF_RUN, SUMS, *(SUMS + end for end in ENDS.values())}
+    if there and not ({PAGE, SUMS} <= there <= ours):
+        what = f"{out} holds other files ({min(there - ours or there)})"
+        raise FedauditError("exists", what, "Give an empty or a new folder as --out, or one that holds a pack alone.")
+    for name in there & {OF_RUN, *(SUMS + end for end in ENDS.values())}:
+        (out / name).unlink()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -26,12 +27,25 @@ def render(document: Document, brief: bool = False) -> str:
     return page("template.html", brief=brief, **(_brief(results) if brief else _view(results)))
 
 
-def page(template: str, **view: Any) -> str:
-    """A page with our style, our script and a policy that allows nothing else."""
-    style, script = _asset("style.css"), _asset("tooltip.js")
+SCRIPTS = ("tooltip.js", "sorting.js")
+LIVE = (*SCRIPTS, "live.js")  # of a page that `fedaudit serve` keeps up to date
+
+
+def page(template: str, scripts: Sequence[str] = SCRIPTS, **view: Any) -> str:
+    """A page with our style, our scripts and a policy that allows nothing else."""
+    style, script = _asset("style.css"), _joined(scripts)
     return _template(template).render(
-        style=Markup(style), script=Markup(script), policy=_policy(style, script), **view
+        style=Markup(style), script=Markup(script), policy=policy(scripts), **view
     )  # fmt: skip
+
+
+def fragment(template: str, **view: Any) -> str:
+    """A part of a page."""
+    return _template(template).render(**view).strip()
+
+
+def _joined(scripts: Sequence[str]) -> str:
+    return "".join(map(_asset, scripts))
 
 
 def write(document: Document, path: Path, brief: bool = False) -> None:
@@ -88,12 +102,12 @@ def _brief(results: Results) -> dict[str, Any]:
     return view | {"findings": bare, "helps": view["helps"][:3]}
 
 
-def _policy(style: str, script: str) -> str:
-    """The content security policy: nothing is fetched, and only this page's own style and script are allowed."""
-    return (
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
+def policy(scripts: Sequence[str] = SCRIPTS) -> str:
+    """The content security policy: only this page's own style and script are allowed, and nothing is fetched; by a live
+    page, from where it came."""
+    style, script = _digest(_asset("style.css")), _digest(_joined(scripts))
+    allowed = f"default-src 'none'; style-src '{style}'; script-src '{script}'; base-uri 'none'; "
+    return allowed + ("connect-src 'self'; form-action 'self'" if "live.js" in scripts else "form-action 'none'")
 
 
 def _digest(content: str) -> str:

@@ -137,18 +137,24 @@ def write_study_page(directory: Path) -> Path:
 
 def study_page(directory: Path) -> str:
     found = outcomes(directory)
-    parts = [_by_factor(results.factors(found, directory)), _configurations(found), _cells(found)]
-    done = sum(outcome.complete for outcome in found)
-    facts = [("cells", count(len(found))), ("complete", count(done))]
     return page(
         "study.html",
         title="study of federations",
         name=clean(directory.resolve().name),
-        facts=facts,
+        facts=study_facts(found),
         verdict="",
         sentences=[],
-        parts=[part for part in parts if part],
+        parts=study_parts(found, directory),
     )
+
+
+def study_facts(found: Sequence[Outcome]) -> list[tuple[str, str]]:
+    return [("cells", count(len(found))), ("complete", count(sum(outcome.complete for outcome in found)))]
+
+
+def study_parts(found: Sequence[Outcome], directory: Path) -> list[Part]:
+    parts = [_by_factor(results.factors(found, directory)), _configurations(found), _cells(found)]
+    return [part for part in parts if part]
 
 
 def level_text(value: Any) -> str:

@@ -17,7 +17,12 @@ class Table:
     @property
     def wordy(self) -> list[bool]:
         """Which columns hold words."""
-        return [any(len(row[at]) > LONG for row in self.rows) for at in range(len(self.head))]
+        return [any(_length(row[at]) > LONG for row in self.rows) for at in range(len(self.head))]
+
+
+def _length(cell: str) -> int:
+    """As it is read: a link is as long as its words."""
+    return len(cell.striptags() if isinstance(cell, Markup) else cell)
 
 
 @dataclass(frozen=True)

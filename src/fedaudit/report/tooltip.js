@@ -1,20 +1,23 @@
 "use strict";
 (() => {
   // Native titles stay for readers without this script; with it they answer at once and follow the pointer.
-  for (const chart of document.querySelectorAll("svg.chart")) {
-    const title = chart.querySelector(":scope > title");
-    if (title) {
-      chart.setAttribute("aria-label", title.textContent);
-      title.remove();
-    }
-    for (const hit of chart.querySelectorAll(".hit")) {
-      const own = hit.querySelector("title");
-      if (own) {
-        hit.setAttribute("data-tip", own.textContent);
-        own.remove();
+  const prepare = () => {
+    for (const chart of document.querySelectorAll("svg.chart")) {
+      const title = chart.querySelector(":scope > title");
+      if (title) {
+        chart.setAttribute("aria-label", title.textContent);
+        title.remove();
+      }
+      for (const hit of chart.querySelectorAll(".hit")) {
+        const own = hit.querySelector("title");
+        if (own) {
+          hit.setAttribute("data-tip", own.textContent);
+          own.remove();
+        }
       }
     }
-  }
+  };
+  prepare();
   // What is wider than the screen says so, as long as there is more of it to the right.
   const measure = () => {
     for (const holder of document.querySelectorAll(".holds")) {
@@ -28,6 +31,7 @@
   window.addEventListener("resize", measure, { passive: true });
   document.addEventListener("scroll", measure, { passive: true, capture: true });
   document.addEventListener("toggle", measure, { capture: true });
+  document.addEventListener("fedaudit-changed", () => { prepare(); measure(); });
   const box = document.createElement("div");
   box.className = "tooltip";
   box.hidden = true;

@@ -32,7 +32,8 @@ from fedaudit.results.document import Document
 from fedaudit.results.study import CELLS, STUDY
 from fedaudit.trace import journal
 from fedaudit.trace.journal import JOURNAL, MAX_LINE
-from fedaudit.trace.lineage import Lineage, RecordedRound
+from fedaudit.trace.lineage import Lineage
+from fedaudit.trace.lineage import RecordedRound as RecordedRound
 from fedaudit.trace.store import HOST_CLAIM, RUN, load_manifest
 
 # computing: all planned rounds are recorded, the results are not there yet; quiet: slow, or killed

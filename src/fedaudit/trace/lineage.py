@@ -4,6 +4,7 @@ A round that is delivered twice is recorded once. A party with two different ans
 not start from the last aggregate opens a branch: the server went back to an older model.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -67,7 +68,7 @@ class RecordedRound:
                 part: {on: float(s) for on, s in zip(spent["on"], seconds, strict=True) if s}
                 for part, seconds in spent.get("of", {}).items()
             },
-            at=None if (at := event.get("at")) is None else float(at),
+            at=_number(event.get("at")),
             risks=tuple(_risk(found) for found in event.get("risks", ())),
         )
 
@@ -192,7 +193,8 @@ def _risk(found: Mapping[str, Any]) -> RoundRisk:
 
 
 def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+    """JSON as Python reads it has infinite numbers, which we do not write."""
+    return float(value) if value is not None and math.isfinite(value) else None
 
 
 def _moment(event: Mapping[str, Any]) -> Moment:

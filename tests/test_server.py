@@ -1,0 +1,394 @@
+"""`fedaudit serve`: who is let in, what the answers allow, what is shown of runs that are whole, hostile or damaged.
+
+The application is asked directly where it does not matter; streams, signals and ports are those of a real process.
+"""
+
+import asyncio
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fedaudit import server
+from fedaudit.errors import FedauditError
+from fedaudit.report import html
+from fedaudit.results import document as results
+from fedaudit.results import study
+from fedaudit.trace.journal import JOURNAL
+from fedaudit.trace.store import RUN, Store
+from fedaudit.types import RoundRisk
+from tests.command import fedaudit
+from tests.report import builder
+from tests.trace.test_store import round_, seen
+
+TOKEN, HOST = "the-token", "127.0.0.1:8712"
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "' onmouseover='alert(1)",
+    "{{ 7 * 7 }}{% for x in y %}",
+    "x" * 200,
+    "\u202egnp.exe",
+    "سجل المرضى",
+    "=cmd|' /C calc'!A0",
+]
+
+
+def risks(value: float, attack: str = "loss") -> list[RoundRisk]:
+    of = {"vantage": "client", "model": "global", "attack": attack}
+    return [
+        RoundRisk(**of, metric="tpr@0.01", value=value, low=value / 2, high=2 * value),
+        RoundRisk(**of, metric="auc", value=0.5 + value, low=0.5, high=0.6 + value),
+    ]
+
+
+def running(folder: Path, rounds: int = 3, planned: int = 9, parties: Any = ("A", "B")) -> Store:
+    """A run in the middle of its training. Whoever asked for it closes it."""
+    manifest = {"keep": "signals", "parties": [*parties, "C"], "attacks": ["loss"], "rounds": planned}
+    store = Store.create(folder, manifest)
+    for number in range(1, rounds + 1):
+        store.append(round_(number, parties=parties), seen(number, parties), risks(number / 100))
+    return store
+
+
+def finished(folder: Path, **made: Any) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    results.save(builder.read(builder.results(**made)), folder)
+    return folder
+
+
+@dataclass
+class Browser:
+    """Asks as one that has been let in."""
+
+    app: Any
+
+    def get(self, address: str, *, cookie: str | None = TOKEN, host: str = HOST, **more: Any) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app)
+            async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
+                headers = {"host": host} | ({"cookie": f"fedaudit={cookie}"} if cookie is not None else {})
+                return await client.request(
+                    more.get("method", "GET"), address, headers=headers | more.get("headers", {})
+                )
+
+        return asyncio.run(ask())
+
+
+@pytest.fixture
+def going(tmp_path: Path) -> Iterator[Store]:
+    with running(tmp_path / "runs" / "deep" / "going") as store:
+        yield store
+
+
+@pytest.fixture
+def top(tmp_path: Path, going: Store) -> Path:
+    """A running and a finished run, and a damaged one."""
+    folder = tmp_path / "runs"
+    finished(folder / "done")
+    finished(folder / "broken")
+    (folder / "broken" / "results.json").write_text("{")
+    return folder
+
+
+@pytest.fixture
+def browser(top: Path) -> Browser:
+    return Browser(server.application(top, TOKEN, [HOST, "localhost:8712"]))
+
+
+def links(page: str) -> dict[str, str]:
+    return {name: address for address, name in re.findall(r'<a href="(/[a-z]+/[0-9a-f]+)">(.*?)</a>', page)}
+
+
+# ------------------------------------------------------------------ who is let in
+
+
+@pytest.mark.parametrize("address", ["/", "/events", "/run/0", "/run/0/report", "/compare?run=0", "/nothing"])
+@pytest.mark.parametrize("cookie", [None, "", "wrong", TOKEN[:-1], TOKEN + "x", "\u00e9"])
+def test_without_the_token_nothing_is_told(browser: Browser, address: str, cookie: str | None) -> None:
+    answer = browser.get(address, cookie=cookie, headers={"cookie": f"fedaudit={cookie}".encode()} if cookie else {})
+    assert answer.status_code == 403
+    assert "done" not in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_wrong_token_in_the_address_is_refused_also_beside_a_right_cookie(browser: Browser) -> None:
+    assert browser.get("/?token=wrong", cookie=None).status_code == 403
+    assert browser.get("/?token=wrong").status_code == 403
+
+
+def test_the_token_in_the_address_becomes_a_cookie_that_only_this_site_sends(browser: Browser) -> None:
+    answer = browser.get(f"/compare?run=1&token={TOKEN}&run=2", cookie=None)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/compare?run=1&run=2")
+    said = answer.headers["set-cookie"].lower()
+    assert said.startswith(f"fedaudit={TOKEN};")
+    assert {"httponly", "samesite=strict", "path=/"} <= {part.strip() for part in said.split(";")}
+    assert browser.get(f"//evil.example/?token={TOKEN}", cookie=None).headers["location"].startswith("/")
+    assert not browser.get(f"//evil.example/?token={TOKEN}", cookie=None).headers["location"].startswith("//")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8712", "127.0.0.1", "127.0.0.1:8713", "", "localhost"])
+def test_another_host_name_is_refused_whatever_it_brings(browser: Browser, host: str) -> None:
+    """The page of another site may have its name lead here, and its scripts then count as ours."""
+    answer = browser.get(f"/?token={TOKEN}", host=host)
+    assert (answer.status_code, "set-cookie" in answer.headers) == (421, False)
+    assert browser.get("/", host="LOCALHOST:8712").status_code == 200
+
+
+def test_no_answer_may_be_read_by_another_site_and_all_have_a_strict_policy(browser: Browser) -> None:
+    known = links(browser.get("/").text)
+    addresses = ["/", known["done"], f"{known['done']}/report", known["deep/going"], "/compared?run=0", "/nothing"]
+    for address in addresses:
+        for headers in ({}, {"origin": "http://evil.example"}, {"origin": "null"}):
+            answer = browser.get(address, headers=headers)
+            assert not [name for name in answer.headers if name.startswith("access-control-")]
+            policy = answer.headers["content-security-policy"]
+            assert policy.startswith("default-src 'none'; style-src 'sha256-")
+            assert "frame-ancestors 'none'" in policy
+            assert "unsafe" not in policy
+            assert "*" not in policy
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["referrer-policy"] == "no-referrer"
+            assert answer.headers["cache-control"] == "no-store"
+            assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        answer = browser.get("/", method=method, headers={"origin": "http://evil.example"})
+        assert answer.status_code == 405
+        assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+def test_the_policy_of_a_page_is_that_of_its_header(browser: Browser) -> None:
+    answer = browser.get("/")
+    (inside,) = re.findall(r'http-equiv="Content-Security-Policy" content="(.*?)"', answer.text)
+    said = inside.replace("&#39;", "'")
+    assert answer.headers["content-security-policy"] == f"{said}; frame-ancestors 'none'"
+    assert said == html.policy(html.LIVE)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../../secret", "..%2f..%2fsecret", "%2e%2e/%2e%2e/secret", "/etc/passwd", "deep/going", "deep%2Fgoing"],
+)
+def test_no_path_leads_out_of_the_folder_or_to_a_file(browser: Browser, top: Path, path: str) -> None:
+    (top.parent / "secret").mkdir()
+    finished(top.parent / "secret")
+    for address in (f"/run/{path}", f"/run/{path}/report", f"/study/{path}", f"/{path}", f"/compared?run={path}&run=x"):
+        answer = browser.get(address)
+        assert answer.status_code == 404, address
+        assert "baskets" not in answer.text
+
+
+def test_a_link_out_of_the_folder_is_not_followed(browser: Browser, top: Path) -> None:
+    elsewhere = finished(top.parent / "elsewhere")
+    (top / "shortcut").symlink_to(elsewhere)
+    assert "shortcut" not in browser.get("/").text
+
+
+# ------------------------------------------------------------------ what is shown
+
+
+def test_the_list_has_every_run_and_a_damaged_one_is_called_damaged(browser: Browser) -> None:
+    page = browser.get("/").text
+    assert set(links(page)) == {"done", "broken", "deep/going"}
+    rows = {name: row for row in page.split("<tr>")[2:] for name in links(row)}
+    assert "3 of 9" in rows["deep/going"]
+    assert "3.0 % (1.5–6.0) at 1 % FPR" in re.sub("<.*?>", "", rows["deep/going"])
+    assert "damaged" in rows["broken"]
+    assert "Traceback" not in page
+    broken = links(page)["broken"]
+    assert browser.get(broken).status_code == 200
+    assert browser.get(f"{broken}/report").status_code == 404
+
+
+def test_a_run_that_is_started_later_appears(browser: Browser, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SEARCH", 0.0)
+    before = links(browser.get("/").text)
+    with running(top / "later", rounds=1):
+        assert set(links(browser.get("/").text)) - set(before) == {"later"}
+
+
+def test_a_run_shows_its_rounds_and_in_the_end_its_verdict_and_its_report(browser: Browser, top: Path) -> None:
+    known = links(browser.get("/").text)
+    page = browser.get(known["deep/going"]).text
+    assert page.count("<svg") == 2
+    assert "Without C." in page
+    assert "The full report" not in page
+    done = browser.get(known["done"]).text
+    assert f'href="{known["done"]}/report"' in done
+    report = browser.get(f"{known['done']}/report").text
+    assert report == html.render(results.load(top / "done"))
+
+
+def test_runs_are_compared_while_they_train_and_when_they_have_ended(browser: Browser, top: Path) -> None:
+    finished(top / "again", strong=0.2)
+    with running(top / "second"):
+        known = links(browser.get("/").text)
+        page = browser.get(f"/compare?run={known['second'][-16:]}&run={known['deep/going'][-16:]}").text
+        assert page.count("<svg") == 2  # both lines in each
+        assert page.count('class="line s1"') == page.count('class="line s2"') == 2
+        assert "/compared?" not in page
+    both = f"run={known['done'][-16:]}&run={known['again'][-16:]}"
+    assert f"/compared?{both}".replace("&", "&amp;") in browser.get(f"/compare?{both}").text
+    assert "Verdict" in browser.get(f"/compared?{both}").text
+    assert browser.get("/compare?run=x").status_code == 404
+
+
+def test_a_study_shows_its_frontier_and_the_cells_that_train(browser: Browser, top: Path) -> None:
+    grid, cells = {"federation.lr": [1, 2, 3]}, ["c1", "c2", "c3"]
+    listed = [study.ListedCell(cell, {"federation.lr": n}) for n, cell in enumerate(cells, start=1)]
+    (top / "grid").mkdir()
+    study.save_file(study.StudyFile(schema=1, base={}, grid=grid, cells=listed, groups=[cells]), top / "grid")
+    for cell, strong in (("c1", 0.05), ("c2", 0.2)):
+        finished(top / "grid" / "cells" / cell, strong=strong)
+    with running(top / "grid" / "cells" / "c3"):
+        page = browser.get("/").text
+        assert "2 of 3 cells" in page
+        address = links(page)["grid"]
+        page = browser.get(address).text
+        for heading in ("Usefulness against risk", "Risk by factor", "The cells"):
+            assert f"<h2>{heading}</h2>" in page
+        inner = links(page)["grid/cells/c3"]
+        assert "3 of 9" in browser.get(inner).text
+
+
+def test_hostile_names_of_runs_parties_and_attacks_are_text(top: Path) -> None:
+    for number, name in enumerate(HOSTILE):
+        folder = top / (name.replace("/", "∕")[:200] if len(name.encode()) < 240 else f"long-{number}")
+        with Store.create(folder, {"keep": "signals", "parties": HOSTILE, "attacks": HOSTILE, "rounds": 3}) as store:
+            store.append(round_(1, parties=HOSTILE), seen(1, HOSTILE), risks(0.02, attack=name))
+    browser = Browser(server.application(top, TOKEN, [HOST]))
+    page = browser.get("/").text
+    inner = [browser.get(address).text for address in links(page).values()]
+    assert len(inner) == len(HOSTILE) + 3
+    for each in [page, *inner]:
+        tags = Tags()
+        tags.feed(each)
+        assert tags.names.count("script") == 1
+        assert not {"img", "iframe", "object"} & set(tags.names)
+        assert not [name for name in tags.attributes if name.startswith("on") or name == "style"]
+        assert "\u202e" not in each
+    assert "{{ 7 * 7 }}" in page
+
+
+class Tags(HTMLParser):
+    """What a browser would make elements and attributes of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.attributes: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += [name for name, _ in attrs]
+
+
+def test_numbers_that_nobody_measured_break_no_page(top: Path) -> None:
+    """A journal that somebody wrote by hand, with the checksums of its lines."""
+    from fedaudit.trace import journal
+
+    with running(top / "odd", rounds=1) as store:
+        event = {**json.loads((top / "odd" / JOURNAL).read_text().splitlines()[1])}
+    odd = [float("nan"), 1e308, -1e308, float("inf")]
+    lines = [(top / "odd" / JOURNAL).read_bytes().splitlines(keepends=True)[0]]
+    for number, value in enumerate(odd, start=2):
+        risk = {"vantage": "x", "model": "y", "attack": "z", "metric": "auc", "value": value, "low": value, "high": 1}
+        made = {**event, "round": number, "at": value, "risks": [risk], "n": number}
+        made.pop("check", None)
+        body = json.dumps(made)
+        lines.append(f'{body[:-1]}, "check": "{journal._check(body)}"}}\n'.encode())
+    (top / "odd" / JOURNAL).write_bytes(b"".join(lines))
+    browser = Browser(server.application(top, TOKEN, [HOST]))
+    known = links(browser.get("/").text)
+    assert store is not None
+    assert browser.get(known["odd"]).status_code == 200
+
+
+# ------------------------------------------------------------------ a real process
+
+
+@dataclass
+class Served:
+    process: subprocess.Popen[str]
+    address: str
+    token: str
+
+
+@pytest.fixture
+def served(top: Path) -> Iterator[Served]:
+    asked = [sys.executable, "-m", "fedaudit", "serve", str(top), "--port", "0"]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout
+        try:
+            first = next(line for line in process.stdout if line.startswith("http://127.0.0.1:"))
+            address, _, token = first.strip().partition("/?token=")
+            yield Served(process, address, token)
+        finally:
+            process.kill()
+
+
+def test_a_new_round_is_sent_within_two_seconds_and_ctrl_c_ends_it_cleanly(served: Served, going: Store) -> None:
+    """While a page is open, too: an open stream must not keep the server from ending."""
+    with httpx.Client(base_url=served.address, follow_redirects=True, timeout=20) as client:
+        page = client.get(f"/?token={served.token}")
+        assert page.status_code == 200
+        address = links(page.text)["deep/going"]
+        with client.stream("GET", f"{address}/events") as stream:
+            lines = stream.iter_lines()
+            assert next(line for line in lines if "3 of 9" in line)
+            going.append(round_(4), seen(4), risks(0.04))
+            written = time.monotonic()
+            assert next(line for line in lines if "4 of 9" in line)
+            assert time.monotonic() - written < 2.0
+            served.process.send_signal(signal.SIGINT)
+            rest = list(lines)
+            assert not [line for line in rest if "Traceback" in line]
+    assert served.process.wait(10) == 0
+    assert served.process.stdout
+    said = served.process.stdout.read()
+    assert said.strip() == "Stopped. The runs go on by themselves."
+
+
+def test_only_this_machine_is_listened_to_and_a_busy_port_is_told(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = fedaudit("serve", str(tmp_path), "--port", str(port), cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"[port] cannot listen on 127.0.0.1, port {port}: Address already in use" in done.stderr
+    assert "--port 0" in done.stderr
+    with server.listening("localhost", 0) as sock:
+        assert sock.getsockname()[0] == "127.0.0.1"
+    for host in ("0.0.0.0", "::", "example.org"):
+        with pytest.raises(FedauditError, match="bad-address"):
+            server.listening(host, 0)
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    done = fedaudit("serve", "nowhere", cwd=tmp_path)
+    assert (done.returncode, "[no-folder] there is no folder nowhere" in done.stderr) == (2, True)
+    (tmp_path / RUN).write_text("")
+    assert "is a file" in fedaudit("serve", RUN, cwd=tmp_path).stderr
+
+
+def test_an_empty_folder_says_that_runs_will_appear(tmp_path: Path) -> None:
+    assert "appears here by itself" in Browser(server.application(tmp_path, TOKEN, [HOST])).get("/").text
+
+
+def test_the_help_says_how_to_begin_who_can_look_and_how_to_end(tmp_path: Path) -> None:
+    said = " ".join(fedaudit("serve", "--help", cwd=tmp_path).stdout.split())
+    for words in ("fedaudit serve runs", "Only this machine can reach it", "ssh -L", "Ctrl-C ends it", "[serve]"):
+        assert words in said
