@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 from torch import nn
 
 from fedaudit.config.schema import parse
+from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import Adam, TorchTask, Training, tensor
 from fedaudit.questions import every
 from fedaudit.questions.update import QUESTION, UpdateSection, labels, leaves, presence
@@ -22,6 +23,7 @@ from fedaudit.questions.update.parts import BesideTruth, CannotTell, Known, OneU
 from fedaudit.questions.update.presence import PART, InputLayer, Ruled, _without_data
 from fedaudit.report.html import render
 from fedaudit.results.document import load
+from fedaudit.results.gate import UNDECIDED, judge, parse_rules
 from fedaudit.results.redaction import redacted
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
@@ -648,3 +650,21 @@ def test_two_checkpoints_are_looked_at_without_a_run(tmp_path: Path) -> None:
     absent = [f"code {j}" for j in np.flatnonzero(truly_absent(mine))]
     assert json.loads((tmp_path / "found.json").read_text())["absent"] == absent
     assert absent[0] in done.stdout
+
+
+def test_where_every_weight_moved_two_checkpoints_do_not_say_why(tmp_path: Path) -> None:
+    for name, seed in (("before", 0), ("sent", 1)):
+        np.savez(tmp_path / f"{name}.npz", allow_pickle=False, **dict(task().initial(seed)))
+    done = fedaudit("look", "sent.npz", "--before", "before.npz", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "one model does not follow from the other" in " ".join(done.stdout.split())
+
+
+def test_a_gate_on_a_figure_that_could_not_be_told_is_undecided(finished: Path) -> None:
+    """E3: the question was asked; what was not told is neither safe nor wrong use."""
+    found = {name for entry in load(finished).results if entry.question == "update" for name in entry.estimates}
+    assert "presence" in found
+    assert "exact-words" not in found  # the records have no words
+    assert judge(finished, parse_rules("exact-words > 0.5")).exit_code == UNDECIDED
+    with pytest.raises(FedauditError, match="gate-metric"):
+        judge(finished, parse_rules("members-auc > 0.6"))  # was not asked

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
+from fedaudit.config.schema import load_config
 from fedaudit.defences.shared import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import TorchTask, Training
@@ -209,7 +210,7 @@ def test_a_prepared_model_is_told_in_whatever_round_it_comes() -> None:
 
 def test_columns_keep_their_names_where_the_model_is_prepared() -> None:
     asked = config(data={"name": "breast-cancer"}, audit={"questions": {"update": {"tampering": "trap"}}})
-    ready = prepare(asked)
+    ready = prepare(asked, authorised=True)
     named = tuple(f"measure {number}" for number in range(30))
     ground = Ground(config=asked, dataset=replace(ready.dataset, columns=named), game=ready.game)
     planting = QUESTION.plant(ground, mlp(2, (64, 32), 30), Defence("none"), [Plan(("a",))])
@@ -290,6 +291,17 @@ def test_a_server_that_prepares_models_is_simulated_by_authority_only(tmp_path: 
     told = {one.code: one for one in load(tmp_path / "run").told}
     assert told["update-tampered"].data["trick"] == "trap"
     assert {alarm["figure"] for alarm in told["update-incoming"].data["alarms"]} == {"rare"}
+
+
+def test_nothing_else_that_trains_does_so_without_authority(tmp_path: Path) -> None:
+    file = tmp_path / "trap.toml"
+    file.write_text(TOML)
+    (tmp_path / "study.toml").write_text('base = "trap.toml"\n[grid]\n"federation.seed" = [0, 1]\n')
+    for command in (["study", "study.toml"], ["advise", "trap.toml", "--limit", "auc < 0.6"], ["verify", "trap.toml"]):
+        refused = fedaudit(*command, cwd=tmp_path)
+        assert (refused.returncode, "not-authorised" in refused.stderr) == (2, True), refused.stderr
+    with pytest.raises(FedauditError, match="not-authorised"):
+        prepare(load_config(file))
 
 
 def test_what_is_broadcast_may_follow_from_the_model() -> None:

@@ -181,6 +181,10 @@ class Question:
         """The share of the records that it needs for itself, and that nobody trains on."""
         return 0.0
 
+    def unauthorised(self, config: Config) -> str:
+        """What this configuration asks for that nobody may train without a word of their own; empty: nothing."""
+        return ""
+
     def prepare(self, ground: Ground) -> Preparation | None:
         """What follows for it from the configuration and the data. None where it is not asked."""
         return None

@@ -304,6 +304,16 @@ def _about(rule: Rule, failed: str) -> bool:
     return any(rule.metric.partition("@")[0] == one.name for question in asked for one in question.metrics)
 
 
+def _asked_for(document: Document, rule: Rule) -> bool:
+    """Is the rule about a figure of a question that this run asked? One that was has results, or said something."""
+    results, said = {entry.question for entry in document.results}, {one.code for one in document.all_told()}
+    return rule.attack is None and any(
+        rule.metric == one.name and (question.name in results or said & question.shown)
+        for question in every_question().values()
+        for one in question.metrics
+    )
+
+
 @dataclass(frozen=True)
 class Doubts:
     """What the audit itself says against a verdict: why nothing is safe, and why nothing is violated."""
@@ -418,6 +428,8 @@ def _select(document: Document, rule: Rule) -> list[Selected]:
     rates = document.run.config.get("audit", {}).get("fpr") or DEFAULT_FPR
     expected = [*measured, "auc", *(f"tpr@{rate:g}" for rate in rates)]
     if rule.metric not in expected and not any(_about(rule, name) for name in failed):
+        if _asked_for(document, rule):
+            return []  # it was looked for, and could not be told
         # Whoever names a figure of another question need not name that question.
         others = [] if rule.attack else [entry for entry in entries if not of_membership(entry)]
         limited = {name for entry in (*of_those, *others) for name in entry.estimates if described(name).gated}

@@ -35,7 +35,7 @@ from fedaudit.results.compare import accuracy_difference, risk_difference
 from fedaudit.results.document import Document, load
 from fedaudit.results.gate import ANY, PASSED, Decision, Gate, Rule, judge, sees
 from fedaudit.results.schema import SCHEMA
-from fedaudit.session.prepare import Prepared
+from fedaudit.session.prepare import Prepared, refuse_unauthorised
 from fedaudit.session.run import Progress, rounds, run
 from fedaudit.session.workers import News, Tell, reason, work
 from fedaudit.stats.strongest import proved_ends
@@ -83,6 +83,7 @@ def advise(
     config: Config, limit: Rule, out: Path, workers: int, progress: Progress, tell: Callable[[str], None]
 ) -> tuple[Advice, Config | None]:
     """The advice, and the configuration that it comes to: the recommended one, or what comes nearest."""
+    refuse_unauthorised(config)
     planned = config.federation.rounds
     attacks, rate = _asked(config, limit)
     contenders = _contenders(config, attacks, rate, out)

@@ -17,6 +17,7 @@ from fedaudit.audit.outlooks import Shadow, own_of_party, split_own
 from fedaudit.audit.settings import Legend
 from fedaudit.config.schema import Config
 from fedaudit.data import partition, subjects
+from fedaudit.errors import FedauditError
 from fedaudit.federation import plans as sampled
 from fedaudit.privacy.statement import Promise
 from fedaudit.questions import Ground, Planting, every
@@ -163,13 +164,23 @@ def defend(staged: Staged, task: TorchTask) -> Defence:
     return defences.build(config.defences, defences.Setting(task, initial, sources, how, config.federation))
 
 
-def prepare(config: Config, recorded: Sequence[str] = ()) -> Prepared:
+def refuse_unauthorised(config: Config) -> None:
+    """Whatever trains asks this, unless somebody said that they may."""
+    for question in every().values():
+        if what := question.unauthorised(config):
+            todo = "If you are authorised, give it to `fedaudit run` with --i-am-authorised; or remove the key."
+            raise FedauditError("not-authorised", what, todo)
+
+
+def prepare(config: Config, recorded: Sequence[str] = (), authorised: bool = False) -> Prepared:
     """`recorded`: the attacks of a run that is resumed, because the defaults may have changed since it began."""
     from fedaudit import defences
     from fedaudit.federation.simulate import Trainer
     from fedaudit.learn.tasks import Training
     from fedaudit.session.isolation import Isolation, honest
 
+    if not authorised:
+        refuse_unauthorised(config)
     staged = stage(config, recorded)
     staged.request.checked()  # before the model is built: what is wrong with the request is told first
     config, dataset, game = staged.config, staged.dataset, staged.game

@@ -33,6 +33,7 @@ def run(
     force: bool = False,
     tell: Callable[[str], None] = print,
     engine: Engine | None = None,
+    authorised: bool = False,
 ) -> Document:
     """Train, audit and record; leave results.json and scores.parquet in `out`. An unfinished run is resumed."""
     refuse_foreign(out, [RUN, JOURNAL])
@@ -40,7 +41,7 @@ def run(
     if begun:
         config = continued(out, begun, config)
     with progress("Reading the data", 0):
-        prepared = prepare(config, begun.get("attacks", ()) if begun else ())
+        prepared = prepare(config, begun.get("attacks", ()) if begun else (), authorised)
     config = prepared.config
     steps: list[Callable[[], None]] = []
 

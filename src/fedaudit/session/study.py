@@ -31,7 +31,7 @@ from fedaudit.results.document import REDACTED, REPORT, RESULTS, SCORES
 from fedaudit.results.exposure import SALT
 from fedaudit.results.schema import SCHEMA
 from fedaudit.results.study import CELLS, COMPLETE, ListedCell, Outcome, StudyFile
-from fedaudit.session.prepare import Prepared, prepare
+from fedaudit.session.prepare import Prepared, prepare, refuse_unauthorised
 from fedaudit.session.recording import differing
 from fedaudit.session.run import Progress, as_sent, ended, opened, run
 from fedaudit.session.session import Session
@@ -61,6 +61,8 @@ class Piece:
 
 def run_study(study: Study, out: Path, workers: int, progress: Progress, tell: Callable[[str], None]) -> list[Outcome]:
     """Audits all cells that have no results yet, and writes the table of all. Ctrl-C ends it with what is done."""
+    for cell in study.cells:
+        refuse_unauthorised(cell.config)
     refuse_foreign(out, [results.STUDY, CELLS])
     with writing(out):
         for cell in study.cells:

@@ -464,8 +464,16 @@ CANNOT = {
     "tied": (_VALUES, "the weights on the input are used elsewhere in the model, too"),
     "nothing-moved": (_VALUES, "no weight on the input moved at all"),
     "frozen": (_VALUES, "the weights on the input are not trained"),
-    "thinned": (_VALUES, "entries of the update were left out, so that a weight that stands still says nothing"),
+    "thinned": (
+        _VALUES,
+        "entries of the update were left out, or are lost in rounding, so that a weight that stands still says nothing",
+    ),
     "nothing-stands-still": (_VALUES, "noise, or something like it, moved every weight on the input"),
+    "all-moved": (
+        _VALUES,
+        "every weight on the input moved: every value is somebody's, or noise was added, or one model does not follow "
+        "from the other; without records of outsiders these look alike",
+    ),
     "inputs-entry": (_WHOLE, "how they meet the model's weights is not known, or they are changed on the way"),
     "inputs-relu": (_WHOLE, "the layer that they meet has no bias, or units that no record switches off"),
     "inputs-unmoved": (_WHOLE, "the layer that they meet did not move by more than rounding"),

@@ -35,6 +35,7 @@ from fedaudit.types import Grant, Plan, notice
 
 if TYPE_CHECKING:
     from fedaudit.audit.observer import Observer
+    from fedaudit.config.schema import Config
     from fedaudit.defences.shared import Defence
     from fedaudit.learn.tasks import TorchTask
     from fedaudit.questions.update.watch import AskedOfUpdates
@@ -123,6 +124,11 @@ class Update(Question):
     def _asked(self, ground: Ground, given: Mapping[str, Any]) -> AskedOfUpdates:
         names = ground.dataset.vocabulary or ground.dataset.columns
         return replace(self.ask((), given), columns=tuple(names), slots=_slots(ground))
+
+    def unauthorised(self, config: Config) -> str:
+        if not (config.audit.questions or {}).get(self.name, {}).get("tampering"):
+            return ""
+        return "audit.questions.update.tampering plays a server that prepares models to take records from parties"
 
     def prepare(self, ground: Ground) -> Preparation | None:
         """Asked by its section; or by nobody, where no attacks are named and some vantage sees updates."""

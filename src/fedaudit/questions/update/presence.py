@@ -577,7 +577,9 @@ class Presence:
                 break
         expected = common.chance(update.examples)[common.possible] if common.of and update.examples else np.zeros(0)
         if found is None:
-            if not len(expected) or expected.sum() >= FEW_ABSENT:
+            if not len(expected):
+                raise CannotTell("all-moved")
+            if expected.sum() >= FEW_ABSENT:
                 raise CannotTell("nothing-stands-still")
             found = Ruled("none", np.zeros(len(common.base), bool))
         absent = found.columns & common.possible
