@@ -29,7 +29,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
+import numpy as np
 import torch
+from scipy.linalg import get_lapack_funcs
 from torch import Tensor, nn
 
 from fedaudit.adversary.signals import ghost, layers
@@ -42,6 +44,8 @@ from fedaudit.errors import FedauditError, suggest
 DIRECT = 2048  # candidates up to which the normal equations are solved directly, and the size of a group beyond that
 MOST = 2**28  # numbers in all templates together; more are not held in memory
 CLOSE, STEPS = 1e-3, 50  # conjugate gradients end at this relative error, or after so many steps
+FEW_ROWS = 256  # of the normal equations at once, so that they stay in cache
+ROUNDED = 1e-2  # relative error from rounding, at most, that single precision may have
 SMALLEST = 0.01  # of the mean root mean square is added to each, so that no input that hardly occurs is blown up
 
 
@@ -216,9 +220,16 @@ class Products:
     h: Tensor
     update: Tensor
 
-    def gram(self, rows: Tensor | slice) -> Tensor:
-        g, h = self.g[rows], self.h[rows]
-        return (g @ g.T).double().mul_(h @ h.T)
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.g.dtype
+
+    def rows(self, some: Tensor) -> Products:
+        return Products(self.g[some], self.h[some], self.update)
+
+    def add_gram(self, total: Tensor, rows: slice, weight: float) -> None:
+        upto = slice(0, rows.stop)
+        total.addcmul_(self.g[rows] @ self.g[upto].T, self.h[rows] @ self.h[upto].T, value=weight)
 
     def along(self, update: Tensor) -> Tensor:
         return ((self.g @ update.to(self.g.dtype)) * self.h).sum(1).double()
@@ -226,9 +237,6 @@ class Products:
     def sum(self, coefficients: Tensor) -> Tensor:
         """The combination of the templates."""
         return (self.g * coefficients[:, None].to(self.g.dtype)).T @ self.h
-
-    def squares(self) -> Tensor:
-        return self.g.double().square().sum(1) * self.h.double().square().sum(1)
 
 
 @dataclass(frozen=True)
@@ -238,21 +246,21 @@ class Formed:
     f: Tensor
     update: Tensor
 
-    def gram(self, rows: Tensor | slice) -> Tensor:
-        f = self.f[rows]
-        total = torch.zeros(len(f), len(f), dtype=torch.float64)
-        for part in torch.split(f, 2**12, dim=1):
-            total += part @ part.T
-        return total
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.f.dtype
+
+    def rows(self, some: Tensor) -> Formed:
+        return Formed(self.f[some], self.update)
+
+    def add_gram(self, total: Tensor, rows: slice, weight: float) -> None:
+        total.addmm_(self.f[rows], self.f[: rows.stop].T, alpha=weight)
 
     def along(self, update: Tensor) -> Tensor:
         return (self.f @ update.to(self.f.dtype)).double()
 
     def sum(self, coefficients: Tensor) -> Tensor:
         return coefficients.to(self.f.dtype) @ self.f
-
-    def squares(self) -> Tensor:
-        return torch.cat([part.double().square().sum(1) for part in torch.split(self.f, 512)])
 
 
 Templates = Products | Formed
@@ -303,19 +311,20 @@ def _maps_of_formed(setup: UnmixSetup, module: nn.Module) -> dict[str, tuple[Map
     if not setup.formed:
         return {}
     n, size = len(setup.x), ghost.rows_at_once(setup.x, setup.y)
-    most = max(limit.records for limit in setup.formed.values())
-    some = torch.linspace(0, n - 1, min(most, n)).round().long()  # spread evenly, none twice
-    plan = replace(setup.plan, fast=frozenset(setup.formed))
+    most = {name: min(limit.records, n) for name, limit in setup.formed.items()}
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(0))  # the first so many are a fair part
 
     def see(own: nn.Module, start: int) -> dict[str, list[Call]]:
-        rows = some[start : start + size]
-        return ghost.calls_of(own, setup.losses, setup.x[rows], setup.y[rows], plan)
+        rows = order[start : min(start + size, max(most.values()))]
+        plan = replace(setup.plan, fast=frozenset(name for name in most if start < most[name]))
+        calls = ghost.calls_of(own, setup.losses, setup.x[rows], setup.y[rows], plan)
+        return {name: [_first(most[name] - start, c) for c in every] for name, every in calls.items()}
 
-    parts = ghost.for_each(see, range(0, len(some), size), module, torch.get_num_threads())
+    parts = ghost.for_each(see, range(0, max(most.values()), size), module, torch.get_num_threads())
     found = {}
     for seed, (name, limit) in enumerate(setup.formed.items()):
         layer, names = module.get_submodule(name), setup.plan.layers[name]
-        at = [_rule(layer, names).positions(layer, part[name], _own(names)) for part in parts]
+        at = [_rule(layer, names).positions(layer, part[name], _own(names)) for part in parts if name in part]
         b = torch.cat([p.b[:, :: limit.every].flatten(0, 1) for p in at])
         a = torch.cat([p.a[:, :: limit.every].flatten(0, 1) for p in at])
         high, wide = kept(b.shape[1], _width(layer, a), setup.sketch)
@@ -326,6 +335,10 @@ def _maps_of_formed(setup: UnmixSetup, module: nn.Module) -> dict[str, tuple[Map
             inputs = _moment(a)
         found[name] = Map.of(_moment(b), setup, high, 2 * seed), Map.of(inputs, setup, wide, 2 * seed + 1)
     return found
+
+
+def _first(many: int, call: Call) -> Call:
+    return Call(call.a[:many], call.z[:many], call.b[:many])
 
 
 def _seen(setup: UnmixSetup, module: nn.Module, maps: Mapping[str, tuple[Map, Map]]) -> dict[str, tuple[Tensor, ...]]:
@@ -419,17 +432,19 @@ def regression(blocks: Sequence[Templates], ridge: float, n: int) -> Unmixed:
     if not blocks:  # the update is zero
         return Unmixed(nothing, nothing, 0.0, 0.0)
     mixed = AllLayers(blocks)
-    diagonal = mixed.weighted(block.squares() for block in blocks)
-    if not bool(torch.isfinite(diagonal).all()):
+    target = mixed.weighted(block.along(block.update) for block in blocks)
+    grams = [(rows, mixed.gram(rows)) for rows in _groups(n)]
+    mean = sum(float(gram.diagonal().double().sum()) for _, gram in grams) / n
+    if not math.isfinite(mean):
         lost = torch.full_like(nothing, torch.nan)
         return Unmixed(lost, lost, math.nan, math.nan)
-    floor = ridge * float(diagonal.mean())
-    if floor == 0:  # no record has a gradient
+    if mean == 0:  # no record has a gradient
         return Unmixed(nothing, nothing, 0.0, 0.0)
-    target = mixed.weighted(block.along(block.update) for block in blocks)
-    groups = [SolvedGroup.of(mixed, rows, floor) for rows in _groups(n)]
-    a, error = (groups[0].solve(target), 0.0) if len(groups) == 1 else _iterated(mixed, groups, target, floor)
-    explained = float((2 * a @ target - a @ mixed.times(a)) / mixed.size)
+    floor = ridge * mean
+    groups = [SolvedGroup.of(rows, gram, floor) for rows, gram in grams]
+    a, left = (groups[0].solve(target), nothing) if len(groups) == 1 else _iterated(mixed, groups, target, floor)
+    error = float(left.norm()) / (float(target.norm()) or 1.0)
+    explained = float(a @ (target + left + floor * a) / mixed.size)  # 2 a't - a'Ka, as Ka = t - left - floor a
     rest = torch.cat([group.rest for group in groups])[_order(groups)].clamp(0, 1)  # 1 - h
     leverage = 1 - rest
     score = torch.where(leverage > 0, a / (leverage * rest).clamp_min(1e-300).sqrt(), nothing)
@@ -447,12 +462,15 @@ class AllLayers:
     def weighted(self, values: Iterable[Tensor]) -> Tensor:
         return torch.stack([weight * value for weight, value in zip(self.weights, values, strict=True)]).sum(0)
 
-    def gram(self, rows: Tensor | slice) -> Tensor:
-        first, *others = zip(self.weights, self.blocks, strict=True)
-        total = first[1].gram(rows).mul_(first[0])
-        for weight, block in others:
-            total += block.gram(rows).mul_(weight)
-        return total
+    def gram(self, rows: Tensor) -> Tensor:
+        """K of these candidates, its lower triangle. All layers are added to a few rows while these are in cache."""
+        blocks = [block.rows(rows) for block in self.blocks]
+        total = torch.zeros(len(rows), len(rows), dtype=blocks[0].dtype)
+        for start in range(0, len(rows), FEW_ROWS):
+            some = slice(start, min(start + FEW_ROWS, len(rows)))
+            for weight, block in zip(self.weights, blocks, strict=True):
+                block.add_gram(total[some, : some.stop], some, weight)
+        return total.tril_()
 
     def times(self, coefficients: Tensor) -> Tensor:
         """K a"""
@@ -474,23 +492,32 @@ class SolvedGroup:
     """Some candidates, solved as if there were no others."""
 
     rows: Tensor
-    factor: Tensor
+    root: Tensor  # the inverse of the Cholesky factor
     rest: Tensor  # 1 - h: ridge times the diagonal of the inverse
 
     @classmethod
-    def of(cls, mixed: AllLayers, rows: Tensor, floor: float) -> SolvedGroup:
-        gram = mixed.gram(rows)
+    def of(cls, rows: Tensor, gram: Tensor, floor: float) -> SolvedGroup:
+        """`gram`: the lower triangle, which is overwritten. A third of the work that torch's inverse takes."""
+        if float(gram.trace()) / floor * torch.finfo(gram.dtype).eps > ROUNDED:  # the largest eigenvalue, at most
+            gram = gram.double()
         gram.diagonal().add_(floor)
-        factor = torch.linalg.cholesky(gram)
-        return cls(rows, factor, floor * torch.cholesky_inverse(factor).diagonal())
+        upper = gram.numpy().T  # in the order of LAPACK
+        factorise, invert = get_lapack_funcs(("potrf", "trtri"), (upper,))
+        factor, failed = factorise(upper, lower=0, overwrite_a=1, clean=0)
+        root, singular = invert(factor, lower=0, overwrite_c=1)
+        if failed or singular:
+            raise np.linalg.LinAlgError("the regression of the update on the gradients has no solution")
+        found = torch.from_numpy(root.T)
+        return cls(rows, found, floor * torch.linalg.vector_norm(found, dim=0).double().square())
 
     def solve(self, target: Tensor) -> Tensor:
-        solved: Tensor = torch.cholesky_solve(target[self.rows][:, None], self.factor)[:, 0]
-        return solved
+        solved: Tensor = self.root.T @ (self.root @ target[self.rows].to(self.root.dtype))
+        return solved.double()
 
 
-def _iterated(mixed: AllLayers, groups: Sequence[SolvedGroup], target: Tensor, floor: float) -> tuple[Tensor, float]:
-    """Conjugate gradients; every group of candidates solved by itself is the preconditioner."""
+def _iterated(mixed: AllLayers, groups: Sequence[SolvedGroup], target: Tensor, floor: float) -> tuple[Tensor, Tensor]:
+    """Conjugate gradients; every group of candidates solved by itself is the preconditioner. The solution, and what is
+    left of the target."""
     order = _order(groups)
 
     def approximately(of: Tensor) -> Tensor:
@@ -510,4 +537,4 @@ def _iterated(mixed: AllLayers, groups: Sequence[SolvedGroup], target: Tensor, f
         z = approximately(left)
         rate, former = float(left @ z), rate
         direction = z + (rate / former) * direction
-    return a, float(left.norm()) / size
+    return a, left
