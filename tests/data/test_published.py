@@ -17,6 +17,7 @@ from fedaudit.config.schema import parse
 from fedaudit.data import load
 from fedaudit.data.pickled import PickleRefused, plain_values
 from fedaudit.errors import FedauditError
+from fedaudit.session.prepare import build, stage
 from fedaudit.types import Dataset
 
 
@@ -83,6 +84,15 @@ def test_tweets_become_words(tmp_path: Path) -> None:
     assert found.records.y.shape == (3,)
     rare = loaded(name="leaf", path=str(path), words=2)
     assert {" ".join(rare.vocabulary[t] for t in row if t) for row in rare.records.x} == {"good good day", "? day ?"}
+
+
+def test_a_model_of_labelled_texts_has_as_many_words_as_the_data(tmp_path: Path) -> None:
+    told = [["1", "Mon", "q", "x", f"word{i % 7} and {i % 3}", "t"] for i in range(40)]
+    path = leaf(tmp_path / "t.json", {f"u{i}": (told[4 * i : 4 * i + 4], [0, 1, 0, 1]) for i in range(10)})
+    config = {"data": {"name": "leaf", "path": str(path)}, "model": {"name": "lstm-label", "units": 4}}
+    staged = stage(parse(config | {"federation": {"parties": 2, "rounds": 2}}))
+    embedding = build(staged).architecture.get_submodule("embedding")
+    assert embedding.num_embeddings == len(staged.dataset.vocabulary) == 13
 
 
 def test_celeba_finds_its_pictures(tmp_path: Path) -> None:

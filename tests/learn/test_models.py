@@ -15,7 +15,8 @@ from fedaudit.federation.simulate import Trainer, average, federate
 from fedaudit.learn.tasks import Training, build_task
 from fedaudit.types import Plan, Records, Trained
 
-OF_TEXT = ("lstm", "gpt", "llama", "causal-lm")
+OF_TEXT = ("lstm", "lstm-label", "gpt", "llama", "causal-lm")
+LARGER = {"lenet": 12, "alexnet": 16}  # the smallest pictures that they take
 OURS = {name: entry.make for name, entry in MODELS.entries.items() if name != MODELS.stand_in}
 
 
@@ -27,8 +28,8 @@ def images(n: int = 24, size: int = 8, seed: int = 0) -> Records:
 @pytest.mark.parametrize("name", [name for name in OURS if name not in OF_TEXT])
 @pytest.mark.parametrize("classes", [4, 0])
 def test_every_model_trains_on_images_and_knows_its_last_layer(name: str, classes: int) -> None:
-    task = build_task(name, (3, 8, 8), classes, {})
-    rows = images()
+    size = LARGER.get(name, 8)
+    task, rows = build_task(name, (3, size, size), classes, {}), images(size=size)
     if not classes:
         rows = Records(rows.x, rows.y.astype(np.float32), rows.id)
     state = task.initial(0)
@@ -57,6 +58,15 @@ def test_sizes_are_those_of_the_papers() -> None:
     # LEAF: embedding, 4 gates with two biases each in two layers, linear
     lstm = 80 * 8 + 4 * 256 * (8 + 256 + 2) + 4 * 256 * (256 + 256 + 2) + 256 * 80 + 80
     assert parameters("lstm", (80,), 80) == lstm
+    # Zagoruyko and Komodakis: 36.5 million for 28 layers ten times as wide
+    assert 36.3e6 < parameters("wide-resnet", (3, 32, 32), 10, depth=28, width=10) < 36.7e6
+    # LeCun et al.: 61,706 with a linear output and all maps connected
+    assert parameters("lenet", (1, 28, 28), 10) == 61_706
+    convolutions = 3 * 64 * 9 + 64 * 192 * 9 + 192 * 384 * 9 + 384 * 256 * 9 + 256 * 256 * 9 + 64 + 192 + 384 + 512
+    assert parameters("alexnet", (3, 32, 32), 10) == convolutions + 4 * 256 * 10 + 10
+    assert parameters("tanh-cnn", (3, 32, 32), 100) == 896 + 18_496 + 8 * 8 * 64 * 128 + 128 + 128 * 100 + 100
+    tweets = 400 * 25 + 4 * 100 * (25 + 100 + 2) + 4 * 100 * (100 + 100 + 2) + 100 * 2 + 2
+    assert parameters("lstm-label", (25,), 2, tokens=400) == tweets
     for name, depth, shortcuts in (("resnet8", 8, 2), ("resnet20", 20, 2), ("resnet56", 56, 2), ("resnet18", 18, 3)):
         layers = [m for m in OURS[name]((3, 32, 32), 10).modules() if isinstance(m, nn.Conv2d | nn.Linear)]
         assert len(layers) == depth + shortcuts
@@ -71,7 +81,26 @@ def test_the_cnn_has_as_many_blocks_as_its_images_bear(size: int, blocks: int) -
         assert model(torch.zeros(2, 3, size, size)).shape == (2, 10)
 
 
-@pytest.mark.parametrize("name", ["cnn", "leaf-cnn", "resnet8"])
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("lenet", (28, 32, 12)), ("alexnet", (32, 28, 17)), ("tanh-cnn", (32, 8)), ("wide-resnet", (32, 8))],
+)
+def test_networks_of_papers_take_pictures_of_several_sizes(name: str, sizes: tuple[int, ...]) -> None:
+    for size in sizes:
+        assert OURS[name]((3, size, size), 10)(torch.zeros(2, 3, size, size)).shape == (2, 10)
+
+
+def test_an_lstm_gives_a_sequence_one_label() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 6, (60, 9))
+    rows = dataset("text", x, (x == 5).any(axis=1).astype(int), tokens=True).records
+    task = build_task("lstm-label", (9,), 2, {"tokens": 6, "units": 16, "layers": 1})
+    task.check(task.initial(0), rows)
+    trained = task.train(task.initial(0), rows, Training(lr=2e-2, epochs=60, batch_size=10), rng)
+    assert (task.outputs(trained.state, rows.x).argmax(axis=1) == rows.y).mean() > 0.95
+
+
+@pytest.mark.parametrize("name", ["cnn", "leaf-cnn", "resnet8", "lenet", "alexnet", "tanh-cnn", "wide-resnet"])
 @pytest.mark.parametrize("shape", [(64,), (8, 8), (3, 2, 8)])
 def test_images_of_another_shape_are_refused(name: str, shape: tuple[int, ...]) -> None:
     with pytest.raises(FedauditError, match="channels, height, width") as caught:

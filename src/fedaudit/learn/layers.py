@@ -45,6 +45,21 @@ class Recurrent(nn.Module):
         return out
 
 
+class LastOfRecurrent(nn.Module):
+    """Tokens in, one row of logits out: embedding, stacked LSTM, linear on what the LSTM holds at the end."""
+
+    def __init__(self, tokens: int, classes: int, width: int, units: int, layers: int):
+        super().__init__()
+        self.embedding = nn.Embedding(tokens, width)
+        self.lstm = nn.LSTM(width, units, layers, batch_first=True)
+        self.head = nn.Linear(units, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden, _ = self.lstm(self.embedding(x))
+        out: torch.Tensor = self.head(hidden[:, -1])
+        return out
+
+
 def norm_of(name: str, channels: int) -> nn.Module:
     return nn.GroupNorm(GROUPS, channels) if name == "group" else nn.BatchNorm2d(channels)
 

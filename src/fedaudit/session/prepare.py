@@ -148,8 +148,11 @@ def build(staged: Staged) -> TorchTask:
     model, dataset = staged.config.model, staged.dataset
     frozen = staged.config.federation.freeze or 0
     shape = dataset.input_shape
-    exchanged = exchanged_of(model)
-    return build_task(model.name, shape, dataset.classes, model.arguments(), forward_of(model), frozen, exchanged)
+    exchanged, arguments = exchanged_of(model), model.arguments()
+    if "tokens" in type(model).model_fields:
+        known = len(dataset.vocabulary) or int(dataset.records.x.max()) + 1
+        arguments = {"tokens": known} | arguments
+    return build_task(model.name, shape, dataset.classes, arguments, forward_of(model), frozen, exchanged)
 
 
 def defend(staged: Staged, task: TorchTask) -> Defence:

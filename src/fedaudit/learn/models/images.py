@@ -1,10 +1,10 @@
-"""Networks for images: a plain convolutional one, that of LEAF, and residual ones."""
+"""Networks for images: plain convolutional ones, those that papers on these attacks use, and residual ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -57,6 +57,62 @@ def leaf_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(2048, max(classes, 1)))
 
 
+@MODELS.register("lenet", "for images: LeNet-5, two 5 x 5 convolutions (6, 16), 120 and 84 units, linear; ReLU")
+def lenet(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """LeCun et al. 1998, with ReLU and the largest of four for the mean. Only the first convolution keeps the edge."""
+    from torch import nn
+
+    from fedaudit.learn.layers import image
+
+    channels, height, width = image("lenet", input_shape, at_least=12)
+    height, width = (height // 2 - 4) // 2, (width // 2 - 4) // 2
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(16 * height * width, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
+        nn.Linear(84, max(classes, 1)),
+    )  # fmt: skip
+
+
+@MODELS.register(
+    "alexnet", "for images: AlexNet for small pictures, five 3 x 3 convolutions (64, 192, 384, 256, 256), linear"
+)
+def alexnet(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The convolutions of Krizhevsky et al. 2012, as they were narrowed in 2014, 3 x 3 each for small pictures, and the
+    one linear layer that such copies have."""
+    from torch import nn
+
+    from fedaudit.learn.layers import image
+
+    channels, height, width = image("alexnet", input_shape, at_least=16)
+    layers: list[nn.Module] = []
+    for place, wide in enumerate((64, 192, 384, 256, 256)):
+        layers += [nn.Conv2d(channels, wide, 3, stride=1 if place else 2, padding=1), nn.ReLU()]
+        layers += [nn.MaxPool2d(2)] if place in (0, 1, 4) else []
+        channels = wide
+    height, width = (-(-side // 2) // 8 for side in (height, width))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256 * height * width, max(classes, 1)))
+
+
+@MODELS.register(
+    "tanh-cnn", "for images: two convolution blocks (32, 64), 128 units with tanh, linear (that of the gradient series)"
+)
+def tanh_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The network of the paper on gradient series, section 5: it gives the kinds of layers and the last two widths. The
+    filters are ours."""
+    from torch import nn
+
+    from fedaudit.learn.layers import image
+
+    channels, height, width = image("tanh-cnn", input_shape, at_least=4)
+    layers: list[nn.Module] = []
+    for wide in (32, 64):
+        layers += [nn.Conv2d(channels, wide, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        channels, height, width = wide, height // 2, width // 2
+    layers += [nn.Flatten(), nn.Linear(channels * height * width, 128), nn.Tanh()]
+    return nn.Sequential(*layers, nn.Linear(128, max(classes, 1)))
+
+
 # ------------------------------------------------------------------ residual networks
 
 # The residual networks for small images (He et al. 2016).
@@ -85,6 +141,26 @@ def resnet(input_shape: tuple[int, ...], classes: int, depth: int, norm: str = "
 def resnet18(input_shape: tuple[int, ...], classes: int, norm: str = "group") -> nn.Module:
     """ResNet-18 as it is used for small images: a 3 x 3 convolution first, and no pooling after it."""
     return _residual("resnet18", input_shape, classes, WIDE, 2, norm)
+
+
+class WideResnetOptions(ResnetOptions):
+    depth: Literal[10, 16, 22, 28, 40] | None = Field(None, description="layers with weights; not set: 16")
+    width: Annotated[int, Field(ge=1, le=16)] | None = Field(None, description="times as wide; not set: 2")
+
+
+@MODELS.register(
+    "wide-resnet",
+    "for images: wide residual network, depth = 16 and width = 2 unless set; norm as in resnet20",
+    WideResnetOptions,
+)
+def wide_resnet(
+    input_shape: tuple[int, ...], classes: int, depth: int = 16, width: int = 2, norm: str = "group"
+) -> nn.Module:
+    """Zagoruyko and Komodakis 2016: depth 6 n + 4, which counts the shortcuts; without dropout. Deviations: a block
+    normalises after its convolutions, as in our other residual networks; the first convolution is as wide as the first
+    blocks, so that there are two shortcuts and not three."""
+    widths = (16 * width, 32 * width, 64 * width)
+    return _residual("wide-resnet", input_shape, classes, widths, (depth - 4) // 6, norm)
 
 
 def _residual(

@@ -1,6 +1,8 @@
-"""A stacked LSTM that predicts the next character at every position, as in the LEAF benchmark (Caldas et al. 2018).
+"""Stacked LSTMs, as in the LEAF benchmark (Caldas et al. 2018): one that predicts the next character at every position,
+and one that gives a sequence one label.
 
-Deviation: LEAF predicts the one character that follows a window; here every position of a window is learnt from.
+Deviations: LEAF predicts the one character that follows a window; here every position of a window is learnt from.
+LEAF's words have the vectors of GloVe; here they are learnt.
 """
 
 from __future__ import annotations
@@ -44,3 +46,32 @@ def lstm(
             "Use `mlp`, or data such as `shakespeare` (npz: tokens = true, and y in the shape of x).",
         )
     return Recurrent(classes, embedding, units, layers)
+
+
+WORD, WORD_UNITS = 25, 100  # LEAF's for tweets
+
+
+class LabelOptions(LstmOptions):
+    tokens: Count | None = Field(None, description="how many different tokens there are; not set: as the data have")
+
+
+@MODELS.register(
+    "lstm-label",
+    f"for text with one label each, as Sent140: embedding ({WORD} unless set), {LAYERS} layers of {WORD_UNITS} units, "
+    "linear",
+    LabelOptions,
+)
+def lstm_label(
+    input_shape: tuple[int, ...],
+    classes: int,
+    tokens: int,
+    embedding: int = WORD,
+    units: int = WORD_UNITS,
+    layers: int = LAYERS,
+) -> nn.Module:
+    from fedaudit.learn.layers import LastOfRecurrent
+
+    if len(input_shape) != 1:
+        what = f"lstm-label needs sequences of tokens, and these are records of shape {input_shape}"
+        raise FedauditError("model-shape", what, "Use `mlp`, or a network for images.")
+    return LastOfRecurrent(tokens, max(classes, 1), embedding, units, layers)
