@@ -483,7 +483,7 @@ CANNOT = {
         "the optimiser scaled every weight by itself, as Adam does, which hides sums of records",
     ),
     "inputs-merged": (_WHOLE, "it has fewer directions than records, so that one may stand for several"),
-    "inputs-too-many": (_WHOLE, "more records than can be told apart stand behind it"),
+    "inputs-too-many": (_WHOLE, "there are more records behind each than can be told apart"),
     "inputs-attention": (_WORDS, "the model has no attention that takes in words one by one"),
     "inputs-full-rank": (_WORDS, "there are more words behind it than the layer is wide"),
     "inputs-no-gap": (_WORDS, "what words made of the layer's move is not to be told from what else moved it"),
@@ -499,7 +499,7 @@ CANNOT = {
     "bias-changed": (_CLASSES, "the last biases do not sum to 0, so that noise, or something like it, moved them"),
     "several-steps": (
         _CLASSES,
-        "it made several steps, or Adam's; set [audit.questions.update] simulate = true to train parties of outsiders",
+        "several steps were made, or Adam's; [audit.questions.update] simulate = true trains parties of outsiders",
     ),
     "nothing-else": ("What else leaves", "nothing came with it"),
 }
@@ -630,8 +630,8 @@ QUESTIONS: dict[str, Wording] = {
     ),
     "update-presence": _presence,
     "update-none-absent": lambda vantage: (
-        f"{WHO_READS.get(vantage, 'Whoever has it').capitalize()} can read of no value that nobody has it, or one "
-        "record alone: every column of the input moved."
+        f"{WHO_READS.get(vantage, 'Whoever has it').capitalize()} cannot read of any value that nobody has it, or "
+        "that one record alone has it: every column of the input moved."
     ),
     "update-labels": _labels,
     "update-leaves": _leaves,

@@ -12,9 +12,9 @@ from fedaudit.types import AuditResult
 
 TITLE = "What one update says by itself"
 LEAD = (
-    "What whoever receives an update reads off it, without any training or threshold; how often that is right, beside "
-    "the best guess from outsiders alone, which never sees the update. Which values these are is left out unless it is "
-    "asked for ([audit.questions.update] names = true): the list is itself a leak."
+    "What whoever receives an update reads off it, without any training or threshold. The tables say how often that is "
+    "right, beside the best guess from outsiders alone, which never sees the update. Which values these are is left "
+    "out unless it is asked for ([audit.questions.update] names = true): the list is itself a leak."
 )
 BLIND = "-blind"
 LISTS = {
@@ -65,4 +65,6 @@ def _shown(entry: AuditResult, name: str) -> str:
 
 
 def _who(entry: AuditResult) -> str:
-    return f"{adversary(entry.vantage).title}, all parties"
+    return (
+        f"{adversary(entry.vantage).title}: {'the sum of all parties' if entry.model == 'global' else 'every update'}"
+    )

@@ -16,7 +16,8 @@ left out: then a bias stands still beside a row that moved, or the last layer ha
 
 *Exactly one*: a unit of ReLU that is off for all bearers of a value does not move their column. With one bearer these
 are its own off-units. The share of units that stand still is held against that of 1, 2, ... outsiders under this model,
-weighed by how many of so many records would have the value (beta-binomial, from outsiders).
+weighed by how many of so many records would have the value (beta-binomial, from outsiders). In a mean of parties that
+train with Adam, equal steps cancel as well: there the weights that moved must have moved equally far, as one record's.
 
 *The same bearers*: two columns that moved alike, up to what rounding does.
 """
@@ -465,7 +466,7 @@ def singles(
     total = weighed.sum(axis=0)
     found = np.where(total > 0, weighed[0] / np.where(total > 0, total, 1.0), 0.0)
     can = ~ruled.columns & common.possible & (common.base == 0)
-    if (update.summed or epochs == 1) and known.training.get("optimizer") != "sgd":
+    if update.summed and known.training.get("optimizer") != "sgd":
         found[_of_several(entry, ruled, np.flatnonzero(can & (found > 0.5)))] = 0.0
     return np.where(can, found, np.nan)
 
