@@ -4,18 +4,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test evidence simulations soak lint bench coverage release clean
+.PHONY: demo test browser evidence simulations soak lint bench coverage release clean
 
 demo: $(STAMP)
 	$(BIN)/fedaudit demo
 
 # Three workers for two cores: tests with real processes of Flower and Ray mostly wait.
-test: $(STAMP) lint
+test: $(STAMP) browser lint
 	$(BIN)/python -m pytest -n 3 --dist worksteal
+
+# Chromium by apt-get (as root), axe-core by npm, where they are missing and can be had: see tests/browser/setup.py.
+browser: $(STAMP)
+	$(BIN)/python -m tests.browser.setup
 
 # What takes too long for every change: all commands and figures of the README and of the longer newcomers' pages as
 # printed, restarted Flower nodes, a lost Ray node, a whole advice, DP mechanisms that are wrong on purpose over ten seeds.
-evidence: $(STAMP)
+evidence: $(STAMP) browser
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m evidence -o faulthandler_timeout=3600
 
 # What `make test` leaves out while src/fedaudit/stats and its tests are as they were when this last passed.

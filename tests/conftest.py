@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser import setup
 from tests.stats import simulated
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -90,3 +91,5 @@ def without_simulations(
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.args == config.getini("testpaths"):  # all tests, not some that somebody looks at
         terminalreporter.write_line(simulated.NOT_RUN if simulated.passed() else simulated.STALE)
+        for name in setup.missing():
+            terminalreporter.write_line(f"NOT RUN: tests in a browser, which need {name}")

@@ -359,6 +359,7 @@ def listening(host: str, port: int) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((str(address), port))
+        made.listen()  # a browser that is quicker than the server waits
     except OSError as error:
         made.close()
         what = f"cannot listen on {host}, port {port}: {error.strerror}"

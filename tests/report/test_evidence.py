@@ -23,7 +23,6 @@ from fedaudit.results.document import RESULTS, Document, save
 from fedaudit.types import GroupFindings, MoreExposed, Subgroup
 from tests.command import fedaudit
 from tests.report import builder
-from tests.report.test_paper import BROWSER, browser
 
 AUDITOR = "Data Protection Office"
 
@@ -265,14 +264,3 @@ def test_a_key_whose_tool_is_missing_is_refused_before_anything_is_written(
     with pytest.raises(FedauditError, match="minisign, which is not installed"):
         write_pack(run, tmp_path / "pack", key=key)
     assert not (tmp_path / "pack").exists()
-
-
-@browser
-def test_the_annex_has_two_pages_at_most(tmp_path: Path) -> None:
-    (tmp_path / "annex.html").write_text(annex(cleaned(document())), encoding="utf-8")
-    asked = [BROWSER, "--headless", "--disable-gpu", "--no-sandbox", f"--user-data-dir={tmp_path / 'profile'}"]
-    asked += [f"--print-to-pdf={tmp_path / 'annex.pdf'}", (tmp_path / "annex.html").as_uri()]
-    subprocess.run(asked, capture_output=True, check=True, timeout=120)
-    pages = re.findall(rb"/Count (\d+)", (tmp_path / "annex.pdf").read_bytes())
-    assert pages
-    assert max(map(int, pages)) <= 2

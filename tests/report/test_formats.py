@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as Xml
@@ -18,7 +17,6 @@ from fedaudit.results.document import Failure, save
 from fedaudit.stats.strongest import allowed
 from tests.command import fedaudit
 from tests.report import builder
-from tests.report.test_paper import BROWSER, browser, measured, on_paper
 
 
 @pytest.fixture
@@ -99,17 +97,6 @@ def test_the_summary_has_the_verdict_and_the_answers_and_leaves_out_the_rest() -
     for part in ('id="attacks"', 'id="parties"', 'id="reproduce"', "<nav"):
         assert part in html.render(document)
         assert part not in brief
-
-
-@browser
-def test_the_summary_has_two_pages_at_most(tmp_path: Path) -> None:
-    page = html.render(builder.read(builder.results(parties=3, attacks=5)), brief=True)
-    (tmp_path / "page.html").write_text(page, encoding="utf-8")
-    asked = [BROWSER, "--headless", "--disable-gpu", "--no-sandbox", f"--user-data-dir={tmp_path / 'profile'}"]
-    asked += [f"--print-to-pdf={tmp_path / 'page.pdf'}", (tmp_path / "page.html").as_uri()]
-    subprocess.run(asked, capture_output=True, check=True, timeout=120)
-    assert max(map(int, re.findall(rb"/Count (\d+)", (tmp_path / "page.pdf").read_bytes()))) <= 2
-    assert measured(on_paper(page), tmp_path, 688)["wide"] == []
 
 
 # ------------------------------------------------------------------ what a claim allows, on the ROC curve

@@ -5,6 +5,7 @@ changes with the clock alone is not shown, so that nothing is sent while nothing
 """
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
@@ -268,10 +269,11 @@ def _epsilon(run: Running) -> Panel | None:
     promised = spent(run)
     if promised is None:
         return None
-    known = [(float(r), e) for r, e in zip(promised.round, promised.epsilon, strict=True) if e is not None]
+    pairs = zip(promised.round, promised.epsilon, strict=True)
+    known = [(float(r), e) for r, e in pairs if e is not None and math.isfinite(e)]
     if not known:
         return None
-    now = [(r, e) for r, e in known if r <= max(run.newest, 1)]
+    now = [(r, e) for r, e in known if r <= run.newest] or known[:1]
     x = figures.round_axis([r for r, _ in known], "round")
     y = figures.linear_axis([e for _, e in known], "epsilon", percent=False, include=(0.0,), most=float("inf"))
     lines = [_line("spent", "s1", now), _line("still to be spent", "claim", [e for e in known if e[0] >= now[-1][0]])]
