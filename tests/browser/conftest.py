@@ -1,4 +1,4 @@
-"""One browser for each worker, and a page that fails its test if anything goes wrong in it."""
+"""One browser for the tests of this folder, and a page that fails its test if anything goes wrong in it."""
 
 import os
 import threading
@@ -30,8 +30,10 @@ def absent(what: str) -> None:
     pytest.skip(f"{what} is not installed: python -m tests.browser.setup")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
+    """Not longer than for the tests of this folder: as long as it is open, a loop of asyncio runs in this thread, and
+    the tests of others may want one of their own."""
     path = setup.browser()
     if path is None:
         absent("Chromium")
