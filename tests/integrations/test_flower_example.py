@@ -45,6 +45,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
         "FLWR_LOCAL_CONTROL_API_PORT": free_port(),
         "FLWR_TELEMETRY_ENABLED": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # 15 unless told: on a busy machine the parties would not get to train
     }
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in ours(home):

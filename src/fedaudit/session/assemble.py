@@ -263,12 +263,13 @@ def filter_options(config: Config, promises: tuple[Promise, ...] | None, variant
 
 
 def unmix_options(config: Config, promises: tuple[Promise, ...] | None, variant: str = "") -> UnmixOptions:
-    """Noise that a defence adds is white, and not of the colour of gradients: more damping. Adam is undone under noise
-    as well, because it is the templates that are divided."""
+    """Noise that a defence adds is white, and not of the colour of gradients: more damping. Adam is done under noise as
+    well, because it is the templates that are divided. Where somebody else trains, their updates say whether they use
+    it."""
     asked, federation = with_variant(UnmixSection(), variant), config.federation
     noisy = noisy_units(config, promises)
     damping = (WHITE if noisy else UnmixOptions.damping) if asked.damping == "auto" else float(asked.damping)
-    adam = promises is not None and federation.algorithm == "fedavg" and federation.optimizer == "adam"
+    adam = federation.algorithm == "fedavg" and federation.optimizer == "adam" if promises is not None else None
     return UnmixOptions(
         damping=damping,
         ridge=asked.ridge,

@@ -103,7 +103,8 @@ def test_how_it_is_set_follows_from_the_configuration() -> None:
         defence="dp-sgd", process=Process("record", 1.0, 10, "full"), delta=1e-5, units=100, against="the server"
     )
     assert unmix_options(plain, ()) == UnmixOptions(adaptive=True)
-    assert unmix_options(sgd, ()) == unmix_options(plain, None) == UnmixOptions()
+    assert unmix_options(sgd, ()) == UnmixOptions()
+    assert unmix_options(plain, None) == UnmixOptions(adaptive=None)  # the first update says it
     assert unmix_options(plain, (noise,)) == UnmixOptions(damping=10.0, adaptive=True)
     asked = "+damping=3+ridge=0.5+layer=1+sketch=16+coverage=0.2"
     assert unmix_options(plain, (noise,), asked) == UnmixOptions(

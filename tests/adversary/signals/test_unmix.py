@@ -2,15 +2,21 @@
 and the normal equations solved plainly."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from fedaudit.adversary.signals import ghost, matched, unmix
 from fedaudit.adversary.signals.ghost import naive
+from fedaudit.adversary.signals.matched import halfway
+from fedaudit.config.schema import parse
+from fedaudit.data import load
 from fedaudit.errors import FedauditError
+from fedaudit.learn.tasks import Training, build_task
 from fedaudit.stats import Block, auc
 from tests.adversary.signals.test_ghost import Then, losses
 from tests.adversary.signals.test_matched import MODELS, Watched, matrix, slow_inverse, world
@@ -265,3 +271,19 @@ def test_members_are_found_and_nothing_where_there_is_nothing(members: int) -> N
         found.append(auc([Block(score[:60], score[60:120], score[120:180])]).value)
     mean, error = torch.tensor(found).mean(), torch.tensor(found).std() / 20**0.5
     assert mean > 0.95 if members else abs(mean - 0.5) < 3 * error
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+@pytest.mark.parametrize(("optimizer", "lr"), [("adam", 3e-3), ("sgd", 0.1)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_whether_a_party_uses_adam_is_seen_from_its_update(model: str, optimizer: str, lr: float, seed: int) -> None:
+    digits = load(parse({"data": {"name": "digits", "limit": 200}}).data)
+    rows = replace(digits.records, x=digits.records.x.reshape(-1, 1, 8, 8))
+    task = build_task(model, (1, 8, 8), digits.classes, {"hidden": (32,)} if model == "mlp" else {})
+    received, rng = task.initial(seed), np.random.default_rng(seed)
+    sent = task.train(received, rows.take(np.arange(100)), Training(optimizer, lr, 1, 16), rng).state
+    module = task.fresh(halfway(received, sent))
+    made = {name: torch.from_numpy(received[name] - sent[name]) for name, _ in module.named_parameters()}
+    x, y = torch.from_numpy(rows.x), torch.from_numpy(rows.y)
+    setup = unmix.prepare(module, task.losses, x, y, damping=1.0, ridge=0.1, sketch=80)
+    assert unmix.uses_adam(setup, module, made) is (optimizer == "adam")

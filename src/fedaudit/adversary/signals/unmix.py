@@ -426,6 +426,15 @@ def unmix(setup: UnmixSetup, module: nn.Module, updates: Mapping[str, Tensor]) -
     return regression(templates(setup, module, updates), setup.ridge, len(setup.x))
 
 
+def uses_adam(setup: UnmixSetup, module: nn.Module, updates: Mapping[str, Tensor]) -> bool:
+    """Of a party of whom it is not known: whether its update is explained better by gradients that were divided as Adam
+    divides than by gradients as they are. The update is the same in both, because nothing is whitened."""
+    divided, plain = (
+        unmix(replace(setup, adaptive=adam, damping=math.inf), module, updates).explained for adam in (True, False)
+    )
+    return divided > plain
+
+
 def regression(blocks: Sequence[Templates], ridge: float, n: int) -> Unmixed:
     """`ridge`: in units of the mean square of a template."""
     nothing = torch.zeros(n, dtype=torch.float64)

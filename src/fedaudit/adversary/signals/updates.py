@@ -8,7 +8,7 @@ is no update, and so none of these signals.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -174,7 +174,7 @@ class UnmixOptions:
 
     layer: by name (ALL: every layer that is trained).
     coverage: the candidates are dealt into groups of about this share, and each group is unmixed alone.
-    adaptive: the parties train with Adam.
+    adaptive: the parties train with Adam. None: not known; the first update says it.
     """
 
     _: KW_ONLY
@@ -183,7 +183,7 @@ class UnmixOptions:
     layer: str = ALL
     sketch: int = 80
     coverage: float = 1.0
-    adaptive: bool = False
+    adaptive: bool | None = False
 
 
 class Unmixing:
@@ -191,6 +191,7 @@ class Unmixing:
 
     def __init__(self, options: UnmixOptions):
         self.options = options
+        self.adaptive = options.adaptive
         self.prepared: list[tuple[Ints, unmix.UnmixSetup]] | None = None
 
     def measure(
@@ -206,8 +207,11 @@ class Unmixing:
         module = view.task.fresh(matched.halfway(received, view.weights))
         update = {name: of[0] for name, of in _updates(module, received, [view.weights]).items()}
         score, fit = np.zeros(len(rows)), np.zeros((len(rows), 3))
-        for mine, setup in self._prepare(module, view, rows):
-            found = unmix.unmix(setup, module, update)
+        prepared = self._prepare(module, view, rows)
+        if self.adaptive is None and any(bool(of.any()) for of in update.values()):
+            self.adaptive = unmix.uses_adam(prepared[0][1], module, update)
+        for mine, setup in prepared:
+            found = unmix.unmix(replace(setup, adaptive=bool(self.adaptive)), module, update)
             score[mine] = matched.standardised(found.score, slice(None)).numpy()
             fit[mine] = found.explained, found.error, len(mine) / len(rows)
         values = {UNMIX: score, UNMIX_FIT: fit}
@@ -233,7 +237,6 @@ class Unmixing:
                     ridge=options.ridge,
                     sketch=options.sketch,
                     layer=layer,
-                    adaptive=options.adaptive,
                 )
 
             order = hash_order(rows.id, UNMIX)
