@@ -89,14 +89,20 @@ def test_an_imprint_gives_single_records_away() -> None:
 
 def test_the_figures_are_what_counting_gives() -> None:
     rng = np.random.default_rng(1)
-    weight, bias, x = rng.normal(size=(30, 8)), rng.normal(size=30), rng.normal(size=(60, 8))
+    weight, bias, x = rng.normal(size=(30, 8)), rng.normal(size=30), rng.normal(size=(120, 8))
     weight[3], weight[9] = 2 * weight[0], -weight[5]
     bias[:12] -= 6
     found = figures_of(SeenLayer("first", weight, bias, inputs=x, first=True))
-    fires = [{n for n in range(60) if weight[u] @ x[n] + bias[u] > 0} for u in range(30)]
-    some = [one for one in fires if 0 < len(one) < 60]
+    fires = [{n for n in range(120) if weight[u] @ x[n] + bias[u] > 0} for u in range(30)]
+    some = [one for one in fires if 0 < len(one) < 120]
     pairs = list(combinations(some, 2))
-    assert found["rare"] == pytest.approx(sum(1 <= len(one) <= 1 for one in fires) / 30)
+    assert found["rare"] == pytest.approx(sum(1 <= len(one) <= 2 for one in fires) / 30)
+    few = figures_of(SeenLayer("first", weight, bias, inputs=x[:60]))
+    reached = [[weight[u] @ row + bias[u] for row in x[:60]] for u in range(30)]
+    below = [-np.mean(each) / np.std(each) for each in reached]
+    assert few["aloof"] == pytest.approx(sum(1.5 < each < 4 for each in below) / 30)
+    assert 0 < few["aloof"] < 1
+    assert ("rare" in few, "aloof" in found) == (False, False)
     assert found["nested"] == pytest.approx(sum(a <= b or b <= a for a, b in pairs) / len(pairs))
     cosine = [abs(a @ b) / np.linalg.norm(a) / np.linalg.norm(b) for a, b in combinations(weight, 2)]
     paired = {u for pair, c in zip(combinations(range(30), 2), cosine, strict=True) if c > 0.98 for u in pair}
@@ -257,8 +263,7 @@ def test_of_a_hundred_honest_models_at_most_two_are_flagged_and_every_trick_is()
     print(f"of {models} honest models flagged: {flagged}; of {3 * models} prepared ones missed: {missed}")
     assert models >= 100
     assert len(flagged) <= 0.02 * models
-    # Of 59 records, a trap for one in a hundred fires for none: there it is not seen, and gives none of them away.
-    assert {(name, trick) for name, _, _, trick in missed} <= {("wine", "trap")}
+    assert missed == []
 
 
 # ------------------------------------------------------------------ in a simulation

@@ -600,6 +600,7 @@ SUSPICIOUS = {
     "partners": "{value:.0%} of the units of {where} come in pairs",
     "nested": "in {value:.0%} of the pairs of units of {where}, one fires only if the other does",
     "rare": "{value:.0%} of the units of {where} fire for very few records",
+    "aloof": "{value:.0%} of the units of {where} are set so that they would fire for very few records",
     "outsized": "one class of {where} has {value:.3g} times the weight of the others",
     "jump": "{where} changed {value:.3g} times as much as in any round before",
     "unforeseen": "{where} lies {value:.3g} times as far from what earlier rounds foretell as ever before",

@@ -10,7 +10,9 @@ Of every dense layer but the last:
 2. nested      the share of pairs of units of which one fires only for records for which the other fires, too (of the
                first dense layer alone: behind it, honest units follow each other as well);
 3. rare        the share of units that fire for at least one record and for at most 2 % of them (trap weights of "When
-               the curious abandon honesty", as we know them).
+               the curious abandon honesty", as we know them);
+   aloof       in its place with less than 100 records: the share of units that lie, on average, 1.5 to 4 standard
+               deviations below where they fire.
 
 Of the last layer:
 
@@ -51,17 +53,20 @@ RECORDS = 200  # of its own that a party asks the model about
 UNITS = 192  # of a layer that are looked at
 SAME = 0.98  # cosine, without its sign
 SELDOM = 0.02  # of the records
+COUNTED = 100  # records from which on it is counted for how many a unit fires
+BELOW = (1.5, 4.0)  # standard deviations: a unit whose mean lies so far below 0 fires seldom, but does
 TINY = 1e-12
 FEWEST = 20  # records and units: with fewer, shares say nothing
 HISTORY = 5  # earlier rounds that a change is compared with
 ROUNDS = 3  # that must have been seen before a change can be sudden
 
-Figure = Literal["partners", "nested", "rare", "outsized", "jump", "unforeseen"]
+Figure = Literal["partners", "nested", "rare", "aloof", "outsized", "jump", "unforeseen"]
 # Above these a model is suspicious. Set by `docs/make_incoming.py limits` on models of other data than those reported.
 LIMITS: Mapping[Figure, float] = {
     "partners": 0.05,
     "nested": 0.40,
     "rare": 0.40,
+    "aloof": 0.60,
     "outsized": 10.0,
     "jump": 5.0,
     "unforeseen": 5.0,
@@ -115,10 +120,13 @@ def figures_of(layer: SeenLayer) -> dict[Figure, float]:
         paired |= _paired(np.asarray(layer.following[:, some].T, np.float32))
     found: dict[Figure, float] = {"partners": float(paired.mean())}
     if layer.inputs is not None and len(layer.inputs) >= FEWEST:
-        fires = np.asarray(layer.inputs, np.float32) @ weight.T + bias.astype(np.float32) > 0
-        found["rare"] = _rare(fires)
+        reached = np.asarray(layer.inputs, np.float32) @ weight.T + bias.astype(np.float32)
+        if len(reached) < COUNTED:
+            found["aloof"] = _aloof(reached)
+        else:
+            found["rare"] = _rare(reached)
         if layer.first:  # behind it, units of honest models follow each other as well
-            found["nested"] = _nested(fires)
+            found["nested"] = _nested(reached > 0)
     return found
 
 
@@ -151,9 +159,15 @@ def _nested(fires: Bools) -> float:
     return float((np.count_nonzero(inside) - units) / (units * (units - 1)))  # every pair twice, none with itself
 
 
-def _rare(fires: Bools) -> float:
-    count = fires.sum(axis=0)
-    return float(np.mean((count >= 1) & (count <= max(1, int(SELDOM * len(fires))))))
+def _rare(reached: Any) -> float:
+    count = (reached > 0).sum(axis=0)
+    return float(np.mean((count >= 1) & (count <= max(1, int(SELDOM * len(reached))))))
+
+
+def _aloof(reached: Any) -> float:
+    """What fires for one record in a hundred fires for few of fifty, or none: mean and spread tell it all the same."""
+    below = -reached.mean(axis=0) / np.maximum(reached.std(axis=0), TINY)
+    return float(np.mean((below > BELOW[0]) & (below < BELOW[1])))
 
 
 def suspicious(layers: Sequence[SeenLayer], limits: Mapping[Figure, float] = LIMITS) -> list[Alarm]:
