@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test browser evidence simulations soak lint bench coverage release clean
+.PHONY: demo test browser evidence simulations soak lint bench coverage reproduce release clean
 
 demo: $(STAMP)
 	$(BIN)/fedaudit demo
@@ -47,6 +47,10 @@ bench: $(STAMP)
 # Simulates about a hundred kinds of audits and writes docs/coverage.md: some twenty minutes on one core.
 coverage: $(STAMP)
 	$(BIN)/python -m docs.make_coverage
+
+# The headline claims of the five papers, each with a verdict: docs/reproduction.md. Started again, it goes on.
+reproduce: $(STAMP)
+	$(BIN)/python -m docs.make_reproduction
 
 # Wheel and sdist, checked; the wheel installed into an empty environment and tried from another folder; and a list of
 # all that such an installation holds (CycloneDX). What is to be published is then in build/dist.

@@ -14,7 +14,7 @@ from fedaudit.config.schema import parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.shared import Defence
 from fedaudit.questions.canary.parties import Canaries, Design
-from fedaudit.questions.canary.watch import CRAFTED
+from fedaudit.questions.canary.watch import CRAFTED, CanaryGame, CanaryWatch
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.run import rounds
 from fedaudit.stats.canary import one_shot_bound, one_shot_epsilon, probes_needed
@@ -128,8 +128,9 @@ def with_noise(defence: Defence, share: float) -> Defence:
 
 
 def design_of(prepared: Prepared) -> Design:
-    assert prepared.canaries is not None
-    crafted = prepared.canaries.game.crafted
+    game = prepared.settings.asked["canary"]
+    assert isinstance(game, CanaryGame)
+    crafted = game.crafted
     assert crafted is not None
     assert isinstance(crafted.canaries, Canaries)
     return crafted.canaries.design
@@ -139,8 +140,8 @@ def summary(prepared: Prepared, audit: Audit) -> dict[str, Any]:
     if audit.failed:
         return {"failed": dict(audit.failed)}
     (result,) = [r for r in audit.results if r.attack == "canife"]
-    watch = prepared.auditor.canaries
-    assert watch is not None
+    watch = prepared.auditor.observers["canary"]
+    assert isinstance(watch, CanaryWatch)
     values = watch.kept[CRAFTED].values
     accuracy = audit.accuracy.get("evaluation")
     return {

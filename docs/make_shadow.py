@@ -15,7 +15,6 @@ import json
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from fedaudit.config.schema import parse
 from fedaudit.session.prepare import prepare
@@ -33,16 +32,6 @@ SHARES = {
 }
 
 
-def paper_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Two convolutions with ReLU and pooling, 128 units with tanh, linear."""
-    channels, height, width = input_shape
-    return nn.Sequential(
-        nn.Conv2d(channels, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(64 * (height // 4) * (width // 4), 128), nn.Tanh(), nn.Linear(128, classes),
-    )  # fmt: skip
-
-
 def series(data: str, adversary: str, seed: int, path: str | None) -> None:
     members, nonmembers = SHARES[data, adversary.split("-")[0]]
     federation = {"parties": 3, "members": members, "nonmembers": nonmembers, "local_epochs": 5, "seed": seed}
@@ -51,7 +40,7 @@ def series(data: str, adversary: str, seed: int, path: str | None) -> None:
         model: dict[str, Any] = {"hidden": [1024, 512, 256, 128]}
         say(audited({"federation": federation | {"rounds": 10, "batch_size": 128}, "model": model, "audit": audit}))
         return
-    model = {"name": "docs.make_shadow:paper_cnn"}
+    model = {"name": "tanh-cnn"}
     source = {"name": "cifar100", "path": path}
     federation |= {"rounds": 8, "batch_size": 32}
     say(audited({"data": source, "federation": federation, "model": model, "audit": audit}))

@@ -1,0 +1,213 @@
+"""Makes docs/reproduction.md: what the five papers claim, what is found here, and whether the claim holds.
+
+    python -m docs.make_reproduction [--full] [--data FOLDER] [SETTING ...]     trains and audits what is missing
+    python -m docs.make_reproduction --page                                     writes the page from what is there
+
+Runs are kept in runs/reproduction: one that is there is read, an unfinished one goes on where it stopped. FOLDER holds
+the data sets that no package brings (cifar10.npz, cifar100.npz, mnist.npz, shakespeare_roles.json.gz); settings that
+need one that is not there are left out, and the page says so. `make reproduce` runs all but the long ones.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from docs.reproduction_claims import CLAIMS, SEEDS, SETTINGS, Above, Claim, NotTested, Of, TestedIn
+from fedaudit.config.schema import Config, parse
+from fedaudit.errors import FedauditError
+from fedaudit.results.compare import risk_difference
+from fedaudit.results.document import load
+from fedaudit.session.run import run
+from fedaudit.stats import over_runs
+from fedaudit.types import AuditResult, Estimate
+
+RUNS, PAGE = Path("runs/reproduction"), Path(__file__).parent / "reproduction.md"
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("settings", nargs="*", choices=[[], *SETTINGS], metavar="SETTING")
+    options.add_argument("--data", type=Path, default=Path("../shared/data"))
+    options.add_argument("--full", action="store_true", help="the long settings, too")
+    options.add_argument("--page", action="store_true", help="train nothing")
+    given = options.parse_args()
+    wanted = given.settings or [name for name, one in SETTINGS.items() if given.full or not one.full]
+    for seed in () if given.page else SEEDS:  # all settings with one seed first: a page that is cut off is still broad
+        for name in wanted:
+            if lacking := missing(SETTINGS[name], given.data):
+                print(f"{name} is left out: there is no {', '.join(lacking)} in {given.data}", flush=True)
+            else:
+                train(name, seed, given.data)
+        PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+# ------------------------------------------------------------------ training
+
+
+def missing(setting: TestedIn, data: Path) -> list[str]:
+    return [name for name in setting.data if not (data / name).is_file()]
+
+
+def train(name: str, seed: int, data: Path) -> None:
+    folder, began = RUNS / f"{name}-{seed}", time.perf_counter()
+    print(f"{name}, seed {seed} ", end="", flush=True)
+    run(configured(name, seed, prepared(data)), folder, progress, tell=lambda _: None)
+    print(f" {time.perf_counter() - began:.0f} s", flush=True)
+
+
+def configured(name: str, seed: int, data: Path) -> Config:
+    raw = SETTINGS[name].config(data)
+    return parse(raw | {"federation": raw.get("federation", {}) | {"seed": seed}})
+
+
+def prepared(data: Path) -> Path:
+    """The folder of the data, with CIFAR-100 at half the resolution beside links to the rest."""
+    made = RUNS / "data"
+    made.mkdir(parents=True, exist_ok=True)
+    for file in data.glob("*"):
+        if not (made / file.name).exists():
+            (made / file.name).symlink_to(file.resolve())
+    small = made / "cifar100-16.npz"
+    if not small.exists() and (data / "cifar100.npz").is_file():
+        with np.load(data / "cifar100.npz") as whole:
+            x, y = whole["x_train"], whole["y_train"]
+        halved = x.reshape(len(x), 16, 2, 16, 2, 3).mean(axis=(2, 4)) / 255
+        np.savez(small, x=halved.transpose(0, 3, 1, 2).astype(np.float32), y=y)
+    return made
+
+
+@contextmanager
+def progress(_: str, steps: int) -> Iterator[Callable[[], None]]:
+    yield lambda: print(".", end="", flush=True)
+
+
+# ------------------------------------------------------------------ what was found
+
+
+def seen(of: Of) -> list[tuple[Path, AuditResult]]:
+    """The pooled result of each seed that was trained to the end."""
+    found = []
+    for seed in SEEDS:
+        folder = RUNS / f"{of.setting}-{seed}"
+        try:
+            results = load(folder).results
+        except FedauditError:
+            continue
+        here = [r for r in results if (r.attack, r.model, r.party) == (of.attack, of.model, None)]
+        found += [(folder, r) for r in here[:1] if of.metric in r.estimates]
+    return found
+
+
+def mean(of: Of) -> Estimate | None:
+    estimates = [result.estimates[of.metric] for _, result in seen(of)]
+    return over_runs(estimates, least=-1.0, most=np.inf) if estimates else None
+
+
+def difference(test: Above) -> Estimate | None:
+    """The mean over seeds of the first minus the second; on the same records where both settings are one."""
+    pairs = zip(seen(test.first), seen(test.second), strict=False)
+    if test.first.setting == test.second.setting:
+        each = [risk_difference(first, second, test.first.metric) for first, second in pairs]
+    else:
+        each = [apart(a.estimates[test.first.metric], b.estimates[test.second.metric]) for (_, a), (_, b) in pairs]
+    known = [one for one in each if one is not None]
+    return over_runs(known, least=-1.0) if known else None
+
+
+def apart(first: Estimate, second: Estimate) -> Estimate | None:
+    """Of two federations: as if their errors had nothing to do with each other."""
+    ends = [(e.value, e.low, e.high) for e in (first, second)]
+    if any(end is None for each in ends for end in each):
+        return None
+    (a, a_low, a_high), (b, b_low, b_high) = (tuple(float(end or 0.0) for end in each) for each in ends)
+    low, high = a - b - np.hypot(a - a_low, b_high - b), a - b + np.hypot(a_high - a, b - b_low)
+    counts = min(first.n_pos, second.n_pos), min(first.n_neg, second.n_neg)
+    method = "difference of two federations; the intervals' squares added"
+    return Estimate(first.name, a - b, float(low), float(high), first.confidence, method, "measured", *counts)
+
+
+def holds(claim: Claim) -> str:
+    """ "confirmed" if every test of the claim is passed with its whole interval, "not confirmed" if one is failed."""
+    outcomes = []
+    for test in claim.tests:
+        found = difference(test) if isinstance(test, Above) else mean(test.of)
+        if found is None or found.low is None or found.high is None:
+            outcomes.append("not run")
+        elif isinstance(test, Above):
+            outcomes.append("confirmed" if found.low > test.by else "not confirmed")
+        else:
+            outcomes.append("confirmed" if test.least < found.low and found.high <= test.most else "not confirmed")
+    order = ("not run", "not confirmed", "confirmed")
+    return next(outcome for outcome in order if outcome in outcomes)
+
+
+# ------------------------------------------------------------------ the page
+
+
+def page() -> str:
+    judged = [(one, holds(one) if isinstance(one, Claim) else "not testable here") for one in CLAIMS]
+    counts = {verdict: sum(v == verdict for _, v in judged) for verdict in dict.fromkeys(v for _, v in judged)}
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    papers = dict.fromkeys(claim.paper for claim, _ in judged)
+    parts = [
+        "# The papers' claims, tested here\n",
+        "Made by `make reproduce` (`docs/make_reproduction.py`; claims and settings are in `reproduction_claims.py`, "
+        "fixed before anything was trained). A figure on other data than the paper's is a counterpart, no repetition. "
+        f"Means are over seeds {', '.join(map(str, SEEDS))}; intervals are 95 %, for the mean over all possible runs: "
+        "the spread over seeds (Student's t) and the error of measuring each. A claim is *confirmed* if what it says "
+        "holds with the whole interval, and *not confirmed* otherwise: it may be wrong, or three seeds do not show "
+        "it.\n",
+        f"{len(judged)} claims: {told}.\n",
+    ]
+    for paper in papers:
+        parts += [f"## {paper}\n", "\n".join(table([one for one in judged if one[0].paper == paper])), ""]
+    return "\n".join([*parts, "## Settings\n", *settings(), ""])
+
+
+def table(judged: Sequence[tuple[Claim | NotTested, str]]) -> Iterator[str]:
+    yield "| claim | published | found here | verdict |"
+    yield "|---|---|---|---|"
+    for claim, verdict in judged:
+        said = f"{claim.place}: {claim.said}"
+        if isinstance(claim, NotTested):
+            yield f"| {said} | {claim.published} | – | **{verdict}**: {claim.cost} |"
+            continue
+        why = f": {claim.why_not}" if verdict == "not confirmed" and claim.why_not else ""
+        yield f"| {said} | {claim.published} | {'; '.join(figures(claim))} | **{verdict}**{why} |"
+
+
+def figures(claim: Claim) -> Iterator[str]:
+    told: dict[Of, None] = {}
+    for test in claim.tests:
+        told |= dict.fromkeys([test.first, test.second] if isinstance(test, Above) else [test.of])
+    for of in (*told, *claim.beside):
+        yield f"{of.attack} ({of.setting}, {of.model}, {of.metric}) {words(mean(of))}"
+    for test in claim.tests:
+        if isinstance(test, Above):
+            yield f"{test.first.attack} minus {test.second.attack} ({test.first.setting}) {words(difference(test))}"
+
+
+def words(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "not run"
+    if estimate.value is None:
+        return f"no value ({estimate.reason})"
+    return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
+
+
+def settings() -> Iterator[str]:
+    yield "| setting | what it is | seeds here | command |"
+    yield "|---|---|---|---|"
+    for name, setting in SETTINGS.items():
+        done = [str(seed) for seed in SEEDS if (RUNS / f"{name}-{seed}" / "results.json").is_file()]
+        command = f"`python -m docs.make_reproduction {name}`"
+        yield f"| {name} | {setting.about} | {', '.join(done) or 'none'} | {command} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,324 @@
+"""What the five papers claim at the head of their tables, and the federations that test it here.
+
+A setting is a configuration, trained with several seeds. A claim is about figures of one or two settings; how it is
+decided is fixed here, before anything is trained: `above` needs the difference of two means, over seeds and on the same
+records, to lie above a margin with its whole interval; `within` a mean to lie between two values.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SEEDS = (0, 1, 2)
+LOCAL, GLOBAL = "local", "global"
+FILTER = "matched-filter"
+
+Raw = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TestedIn:
+    """A federation: what it is, in words, and its configuration but for the seed; `data`: files that it needs."""
+
+    about: str
+    config: Callable[[Path], Raw]
+    data: tuple[str, ...] = ()
+    full: bool = False  # takes so long that only `make reproduce-full` trains it
+
+
+@dataclass(frozen=True)
+class Of:
+    """One figure of a setting."""
+
+    setting: str
+    attack: str
+    model: str = LOCAL
+    metric: str = "tpr@0.01"
+
+
+@dataclass(frozen=True)
+class Above:
+    """The first figure is larger than the second by more than `by`, in the mean over seeds."""
+
+    first: Of
+    second: Of
+    by: float = 0.0
+
+
+@dataclass(frozen=True)
+class Within:
+    """The mean over seeds of a figure, with its whole interval, lies between these."""
+
+    of: Of
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says, where, with which figures; what is looked at here; and what a verdict against it rests on."""
+
+    paper: str
+    place: str
+    said: str
+    published: str
+    tests: tuple[Above | Within, ...]
+    why_not: str = ""
+    beside: tuple[Of, ...] = ()
+
+
+@dataclass(frozen=True)
+class NotTested:
+    """A claim that cannot be judged on this machine, and what it would take."""
+
+    paper: str
+    place: str
+    said: str
+    published: str
+    cost: str
+
+
+FORWARD = ["loss", "modified-entropy", "fed-loss", "back-front-diff", "back-front-ratio", "delta-diff", "delta-ratio",
+           "gradient-norm", "fta-loss", "fta-confidence", "fta-logit"]  # fmt: skip
+UPDATES = ["gradient-cosine", "gradient-diff", FILTER]
+
+
+def small_pictures(folder: Path) -> Raw:
+    """CIFAR-100 at 16 x 16 and four parties with 375 members: a model that learns its records by heart."""
+    return {
+        "data": {"name": "npz", "path": str(folder / "cifar100-16.npz"), "limit": 5000},
+        "federation": {"parties": 4, "rounds": 60},
+        "audit": {"attacks": FORWARD + UPDATES, "fpr": [0.01, 0.02]},
+    }
+
+
+def baskets(_: Path, attacks: tuple[str, ...] = (), **federation: Any) -> Raw:
+    asked = {"attacks": list(attacks) or FORWARD + UPDATES, "fpr": [0.01, 0.02]}
+    return {"federation": {"parties": 4, "rounds": 20} | federation, "audit": asked}
+
+
+def skew(beta: float | None) -> Callable[[Path], Raw]:
+    split = {"partition": "dirichlet", "beta": beta} if beta else {}
+    return lambda folder: baskets(folder, ("loss", "fta-confidence", FILTER), rounds=15, **split)
+
+
+def references(_: Path) -> Raw:
+    asked = ["kta-logit", "kta-confidence", "lira", "distillation", "fta-logit", FILTER]
+    federation = {"parties": 4, "rounds": 10, "split_subjects": True}
+    return {"federation": federation, "audit": {"attacks": asked, "reference": {"models": 8}, "fpr": [0.01]}}
+
+
+def series(adversary: str) -> Callable[[Path], Raw]:
+    """Three parties with 3,000 members each, as many records for the aggregator."""
+    members, others = (0.439, 0.28) if adversary == "do-sh" else (0.585, 0.2)
+    federation = {"parties": 3, "members": members, "nonmembers": others, "local_epochs": 5, "rounds": 10}
+    asked = ["loss", "gradient-series", "logit-series", "cs-mia", FILTER]
+    return lambda _: {
+        "federation": federation | {"batch_size": 128},
+        "model": {"hidden": [1024, 512, 256, 128]},
+        "audit": {"adversary": adversary, "attacks": asked, "fpr": [0.01]},
+    }
+
+
+def cells(_: Path) -> Raw:
+    """Of each 142 samples of a part 100 are trained on; the fourth part is the aggregator's."""
+    federation = {"parties": 3, "members": 0.704, "nonmembers": 0.148, "rounds": 10, "local_epochs": 5}
+    audit = {"adversary": "agg-sh", "attacks": ["loss"], "attribute": {"name": "area", "column": 3}}
+    return {"data": {"name": "breast-cancer"}, "federation": federation, "model": {"hidden": [16, 6]}, "audit": audit}
+
+
+def labels(defence: Raw | None = None) -> Callable[[Path], Raw]:
+    """Five parties, ten rounds of eight epochs; the adversary is one of them, and is given labels alone."""
+    federation = {
+        "parties": 5, "rounds": 10, "local_epochs": 8, "split_subjects": True, "members": 0.3, "nonmembers": 0.2,
+    }  # fmt: skip
+    asked = ["gap", "boundary", "tear", "tear-last", "tear-deepfool", "loss"]
+    audit = {
+        "vantages": ["label-only-client", "client"], "attacks": asked, "fpr": [0.01, 0.1],
+        "tear": {"queries": 400, "own": 300},
+    }  # fmt: skip
+    data = {"name": "baskets", "limit": 5000}
+    return lambda _: {
+        "data": data, "federation": federation, "audit": audit, "defences": [defence] if defence else []
+    }  # fmt: skip
+
+
+def synthetic(which: str) -> Callable[[Path], Raw]:
+    def config(_: Path) -> Raw:
+        import tomllib
+
+        return tomllib.loads((Path(__file__).parents[1] / "examples" / f"subjects-{which}.toml").read_text())
+
+    return config
+
+
+def people(name: str, file: str, model: Raw, **federation: Any) -> Callable[[Path], Raw]:
+    """People whose other records the adversary has."""
+    about = {"partition": "subjects", "member_subjects": 0.4, "nonmember_subjects": 0.35, "fresh": 0.5}
+    return lambda folder: {
+        "data": {"name": name, "path": str(folder / file)},
+        "federation": about | federation,
+        "model": model,
+        "audit": {"vantages": ["client"], "attacks": ["subject-loss", "subject-rounds"]},
+    }
+
+
+def canaries(folder: Path) -> Raw:
+    from docs.canary_cases import cifar
+
+    return cifar(folder, {"probes": 100, "steps": 400})
+
+
+SETTINGS: Mapping[str, TestedIn] = {
+    "small-pictures": TestedIn(
+        "CIFAR-100 at 16 x 16, four parties with 375 members, MLP, 60 rounds", small_pictures, ("cifar100.npz",)
+    ),
+    "baskets": TestedIn("baskets, four parties with about 1,500 members, MLP, 20 rounds", baskets),
+    "even": TestedIn("baskets, 15 rounds, classes alike in all parties", skew(None)),
+    "skewed": TestedIn("the same, classes by Dirichlet(.1)", skew(0.1)),
+    "references": TestedIn("baskets, 10 rounds, eight reference models a party", references),
+    "agg-sh": TestedIn("baskets, three parties with 3,000 members, 10 rounds of 5 epochs", series("agg-sh")),
+    "agg-mal": TestedIn("the same, each party isolated", series("agg-mal")),
+    "do-sh": TestedIn("the same, a party is the adversary", series("do-sh")),
+    "cells": TestedIn("breast cancer, three parties with 100 samples, the area is guessed", cells),
+    "labels": TestedIn("baskets, five parties with 300 members, 10 rounds of 8 epochs, 400 labels a record", labels()),
+    "labels-dp": TestedIn(
+        "the same under DP-SGD of epsilon 8", labels({"name": "dp-sgd", "epsilon": 8.0, "delta": 1e-5, "clip": 1.0})
+    ),
+    "subjects-A": TestedIn("synthetic federation A, as examples/subjects-A.toml", synthetic("A")),
+    "subjects-C": TestedIn("synthetic federation C", synthetic("C")),
+    "subjects-F": TestedIn("synthetic federation F", synthetic("F")),
+    "writers": TestedIn(
+        "MNIST, writers over 16 parties, 8 rounds",
+        people("mnist", "mnist.npz", {"hidden": [128]}, parties=16, split_subjects=True, rounds=8),
+        ("mnist.npz",),
+    ),
+    "roles": TestedIn(
+        "Shakespeare, roles in four parties, LSTM with 64 units, 5 rounds",
+        people("shakespeare", "shakespeare_roles.json.gz", {"name": "lstm", "units": 64}, parties=4, rounds=5),
+        ("shakespeare_roles.json.gz",),
+    ),
+    "canaries": TestedIn(
+        "CIFAR-10, 640 parties with one picture, 64 a round, noise .423", canaries, ("cifar10.npz",)
+    ),
+}  # fmt: skip
+
+FTA, CANIFE, SERIES, TEAR, SUBJECTS = (
+    "Efficient Privacy Auditing (000)", "CANIFE (001)", "Gradient series (002)", "TEAR (003)",
+    "Subject membership (004)",
+)  # fmt: skip
+
+CLAIMS: tuple[Claim | NotTested, ...] = (
+    Claim(
+        FTA, "Table 2", "the slope of the confidence finds more than the loss of the last model",
+        "CIFAR-100, local models, at 1 % FPR: 54.4 against 5.1 %",
+        (Above(Of("small-pictures", "fta-confidence"), Of("small-pictures", "loss")),),
+        beside=(Of("small-pictures", FILTER), Of("small-pictures", "fta-loss")),
+    ),
+    Claim(
+        FTA, "Table 2", "FTA finds more than every attack without reference models",
+        "CIFAR-100: 54.4 %, the next best (Gradient-Diff) 6.6 %",
+        (Above(Of("small-pictures", "fta-loss"), Of("small-pictures", "gradient-cosine")),
+         Above(Of("baskets", "fta-confidence"), Of("baskets", "gradient-cosine"))),
+        "The paper's Gradient-Cosine takes the update with the wrong sign; turned round, it leads.",
+        (Of("small-pictures", FILTER), Of("baskets", FILTER)),
+    ),
+    Claim(
+        FTA, "Table 6", "FTA finds more than the loss from global models, too",
+        "at 2 % FPR: CIFAR-100 49.6 against 15.3 %, Purchase 2.82 against 2.68 %",
+        (Above(Of("small-pictures", "fta-confidence", GLOBAL, "tpr@0.02"),
+               Of("small-pictures", "loss", GLOBAL, "tpr@0.02")),
+         Above(Of("baskets", "fta-confidence", GLOBAL, "tpr@0.02"), Of("baskets", "loss", GLOBAL, "tpr@0.02"))),
+        beside=(Of("small-pictures", FILTER, GLOBAL, "tpr@0.02"), Of("baskets", FILTER, GLOBAL, "tpr@0.02")),
+    ),
+    Claim(
+        FTA, "Figure 5", "the more the parties' classes differ, the lower is the mean risk",
+        "at 2 % FPR, by FTA: falls with beta",
+        (Above(Of("even", "fta-confidence", metric="tpr@0.02"), Of("skewed", "fta-confidence", metric="tpr@0.02")),),
+        beside=(Of("even", FILTER, metric="tpr@0.02"), Of("skewed", FILTER, metric="tpr@0.02")),
+    ),
+    Claim(
+        FTA, "Table 7", "KTA finds more than LiRA with as many reference models",
+        "CIFAR-100, local models, at 1 % FPR: 62.6 against 15.2 %",
+        (Above(Of("references", "kta-logit"), Of("references", "lira")),),
+        beside=(Of("references", "kta-confidence"), Of("references", FILTER)),
+    ),
+    Claim(
+        FTA, "Table 7", "the distillation attack is the weakest of those with reference models", "AUC .583",
+        (Above(Of("references", "lira", metric="auc"), Of("references", "distillation", metric="auc")),),
+    ),
+    NotTested(
+        FTA, "Table 2", "the same with ResNet-56 on 50,000 pictures, 200 rounds", "as above",
+        "days of two cores without a graphics card; not tried",
+    ),
+    Claim(
+        CANIFE, "Figure 3", "with noise, the scores of a good canary spread as the noise does", "sd .478 at sigma .423",
+        (Within(Of("canaries", "canife", "global", "score-sd"), 0.40, 0.53),),
+    ),
+    NotTested(
+        CANIFE, "Figure 4", "the empirical epsilon is four to five times below the theoretical one",
+        "FEMNIST, Sent140, Shakespeare",
+        "No training is needed to judge it: a perfect canary shows as much (docs/canaries.md, the headline)",
+    ),
+    *(
+        Claim(
+            SERIES, "Tables 4 and 5", f"gradient series tell members apart: {name}", told,
+            (Above(Of(setting, "gradient-series", model, "auc"), Of(setting, "loss", model, "auc")),),
+            beside=(Of(setting, "cs-mia", model, "auc"), Of(setting, FILTER, model, "auc")),
+        )
+        for setting, name, model, told in (
+            ("agg-sh", "a semi-honest aggregator", LOCAL, "AUC CIFAR-100 .95, Purchase100 .73"),
+            ("agg-mal", "a malicious aggregator", LOCAL, "AUC CIFAR-100 .97, Purchase100 .74"),
+            ("do-sh", "a party", GLOBAL, "AUC CIFAR-100 .78, Purchase100 .73"),
+        )
+    ),
+    Claim(
+        SERIES, "Table 7", "a hidden attribute is inferred from the gradients", "accuracy .90, AUC .93",
+        (Within(Of("cells", "attribute", LOCAL, "excess-over-blind"), 0.0, 1.0),
+         Within(Of("cells", "attribute", LOCAL, "members-minus-nonmembers"), 0.0, 1.0)),
+        "A classifier that sees no model guesses better, and the attack does as well on non-members.",
+        (Of("cells", "attribute", LOCAL, "members-auc"), Of("cells", "attribute", LOCAL, "blind-auc")),
+    ),
+    Claim(
+        TEAR, "Table IV", "labels of all rounds tell more than those of the last model",
+        "accuracy Purchase100 .820 against .720, CIFAR-10 .830 against .800",
+        (Above(Of("labels", "tear", GLOBAL, "auc"), Of("labels", "tear-last", GLOBAL, "auc")),),
+        beside=(Of("labels", "tear", GLOBAL, "accuracy"), Of("labels", "gap", GLOBAL, "accuracy")),
+    ),
+    Claim(
+        TEAR, "Table II", "distances tell more than whether the label is right", "compared with chance alone",
+        (Above(Of("labels", "tear", GLOBAL, "auc"), Of("labels", "gap", GLOBAL, "auc")),),
+    ),
+    Claim(
+        TEAR, "Table V", "it works under DP-SGD", "accuracy .780 instead of .820",
+        (Within(Of("labels-dp", "tear", GLOBAL, "accuracy"), 0.55, 1.0),),
+        "A federation of this size learns next to nothing under that noise.",
+    ),
+    Claim(
+        SUBJECTS, "Table V, configuration A", "few rows, often repeated, are the riskiest",
+        "accuracy .93, F1 .93",
+        (Within(Of("subjects-A", "subject-loss", GLOBAL, "balanced-accuracy@25"), 0.85, 1.0),),
+    ),
+    Claim(
+        SUBJECTS, "Table V, configuration C", "no two records alike, and still at risk", "accuracy .78, F1 .81",
+        (Within(Of("subjects-C", "subject-loss", GLOBAL, "balanced-accuracy@25"), 0.6, 1.0),),
+    ),
+    Claim(
+        SUBJECTS, "Table V, configuration F", "two dimensions and two units: near chance", "accuracy .53",
+        (Within(Of("subjects-F", "subject-loss", GLOBAL, "balanced-accuracy@25"), 0.4, 0.6),),
+    ),
+    Claim(
+        SUBJECTS, "Table I", "writers are found by other pictures of theirs", "FEMNIST .82",
+        (Within(Of("writers", "subject-loss", GLOBAL, "auc"), 0.55, 1.0),),
+        "MNIST in FEMNIST's place, with a fifth of the records of a person; FEMNIST is not at hand.",
+    ),
+    Claim(
+        SUBJECTS, "section on Shakespeare", "roles of Shakespeare are not found", "accuracy .51 and .50",
+        (Within(Of("roles", "subject-loss", GLOBAL, "auc"), 0.4, 0.6),),
+    ),
+    NotTested(
+        SUBJECTS, "Figures 11 to 14", "720 synthetic federations", "risk grows with dimensions, falls with users",
+        "examples/subject-study trains such a grid; not run to the end here",
+    ),
+)  # fmt: skip
