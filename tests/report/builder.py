@@ -133,10 +133,26 @@ def results(parties: int = 4, attacks: int = 4, strong: float = 0.077) -> Json:
         "run": run(parties) | {"repeats": [{"seed": s, "headlines": _seed(headlines, s)} for s in range(4)]},
         "headlines": headlines,
         "results": [*rows, blind()],
+        "trajectories": [trajectory("global", 0.05), trajectory("local", 0.12)],
         "exposed": exposed(parties),
         "warnings": ["12 records occur among members and among outsiders with the same content."],
         "notices": ["FPR 0.0001 was left out: it needs 10,000 calibration non-members."],
     }
+
+
+def trajectory(model: str, apart: float, rounds: int = 40) -> Json:
+    """Both sides grow surer, members sooner."""
+
+    def curve(last: float, half: float, method: str) -> Json:
+        value = [last * (1 - math.exp(-r / 12)) for r in range(1, rounds + 1)]
+        ends = {"low": [v - half for v in value], "high": [v + half for v in value]}
+        return {"x": list(range(1, rounds + 1)), "value": value, **ends, "method": method}
+
+    return {
+        "model": model, "signal": "confidence", "members": curve(0.8, 0.1, "quartiles"),
+        "others": curve(0.8 - apart, 0.1, "quartiles"), "apart": curve(apart, 0.02, "simultaneous"),
+        "confidence": 0.95, "fewest_members": 1800, "fewest_others": 4100,
+    }  # fmt: skip
 
 
 def _seed(headlines: list[Json], seed: int) -> list[Json]:

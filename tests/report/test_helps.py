@@ -1,13 +1,19 @@
 """What would help: each rule speaks where its figures say so, with these figures, and is silent elsewhere."""
 
+import json
+from pathlib import Path
+
 import pytest
 
-from fedaudit.report import helps, words
+from fedaudit.report import helps, render, words
 from fedaudit.report.helps import Help
 from fedaudit.report.panels import guarantee
+from fedaudit.results.advice import OF_RUN, save
 from fedaudit.stats.strongest import allowed, epsilon_for
+from tests.command import fedaudit
 from tests.report import builder
 from tests.report.builder import Json, quotable
+from tests.report.test_paper import tried
 
 
 def found(results: Json) -> dict[str, Help]:
@@ -94,3 +100,23 @@ def test_where_nothing_was_found_a_larger_audit_is_all_there_is_to_say() -> None
     told = found(builder.minimal(0.009, 0.503))
     assert list(told) == ["A larger audit"]
     assert "remains possible" in told["A larger audit"].text
+
+
+def test_what_was_tried_comes_first_and_is_called_that() -> None:
+    """Advice that lies in the run's own folder; the redacted page is written without it, because it names parties."""
+    page = render(builder.read(builder.results()), advice=tried())
+    first = page.split('id="helps"')[1].split("</dd>")[0]
+    assert "To keep tpr@0.05 &lt; 0.08" in first
+    assert '<span class="basis">tried</span>' in first
+    assert "None was confirmed." in first
+    assert "To keep" not in render(builder.read(builder.results()))
+
+
+def test_the_command_finds_advice_in_the_folder_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(json.dumps(builder.results()))
+    (tmp_path / OF_RUN).mkdir()
+    save(tried(), tmp_path / OF_RUN)
+    assert fedaudit("report", ".", cwd=tmp_path).returncode == 0
+    assert fedaudit("report", ".", "--redact", cwd=tmp_path).returncode == 0
+    assert "None was confirmed." in (tmp_path / "report.html").read_text()
+    assert "None was confirmed." not in (tmp_path / "report-redacted.html").read_text()

@@ -26,8 +26,8 @@ from tests.report.builder import Json, quotable, read
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x1b[31mred\x1b[0m\u202egnp"
 SECTIONS = (
-    "verdict", "adversary", "attacks", "roc", "rounds", "parties", "exposed", "blind", "cost", "utility", "repeats",
-    "guarantee", "helps", "answers",
+    "verdict", "adversary", "attacks", "roc", "rounds", "trajectories", "parties", "exposed", "blind", "cost",
+    "utility", "repeats", "guarantee", "helps", "answers",
     "limits", "reproduce", "notes",
 )  # fmt: skip
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -97,6 +97,7 @@ def test_the_smallest_audit_shows_only_what_it_has() -> None:
     "section, path, nothing",
     [
         ("exposed", ("exposed",), None),
+        ("trajectories", ("trajectories",), []),
         ("utility", ("run", "accuracy"), {}),
         ("guarantee", ("run", "guarantee"), None),
         ("repeats", ("run", "repeats"), []),

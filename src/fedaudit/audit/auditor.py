@@ -33,6 +33,7 @@ from fedaudit.audit.patience import TooLongError, patience
 from fedaudit.audit.quoted import compared_parties, headlines, more_exposed, unseen_parties
 from fedaudit.audit.score import Scores, spent
 from fedaudit.audit.settings import Settings, of_membership
+from fedaudit.audit.trajectories import Trajectories
 from fedaudit.config.attack_registry import ATTACKS, BLIND
 from fedaudit.errors import OF_OTHERS, FedauditError, say
 from fedaudit.questions import named
@@ -75,6 +76,7 @@ class Auditor:
         self.outlooks = Outlooks(game, settings, task)
         self.history: dict[tuple[str, str, str], dict[int, Estimates]] = {}
         self.bands: dict[tuple[str, str, str], OverRounds] = {}
+        self.trajectories = Trajectories(settings.followed, settings.confidence)
         self.unjudged: list[Notice] = []  # rounds without an estimate of the primary attack
         self.failed: dict[str, str] = {}
         self.released: State | None = None
@@ -143,6 +145,7 @@ class Auditor:
             if round:
                 self.expect(round)
             self._remember(seen.round)
+            self._picture(seen)
         return Observation(seen.round, costed, seen.probe)
 
     def release(self, model: State | None, right: Bools | None = None, task: Task | None = None) -> None:
@@ -260,7 +263,9 @@ class Auditor:
             failed=case.failed,
             glossary=glossary,
         )
-        return replace(found, useless=worthless, more_exposed=uneven, groups=groups)
+        return replace(
+            found, useless=worthless, more_exposed=uneven, groups=groups, trajectories=self.trajectories.found()
+        )
 
     @cached_property
     def groups(self) -> Grouping:
@@ -326,6 +331,17 @@ class Auditor:
                     found = self.history.get((vantage.value, attack.name, model), {})
                     for old in [seen for seen in found if seen != round and not wanted(seen)]:
                         del found[old]
+
+    def _picture(self, seen: Observation) -> None:
+        """Where members and others are after this round, under global models and under the parties' own."""
+        if not self.settings.follows(seen.round):
+            return
+        of = self.outlooks
+        places: dict[ModelKind, dict[str | None, Sight]] = {"global": {None: of.everyone}, "local": {}}
+        places["local"].update(of.local)
+        for model, sights in places.items():
+            measured = [(sight, seen.of[key]) for key, sight in sights.items() if key in seen.of]
+            self.trajectories.add(seen.round, model, measured)
 
     def _follow(
         self,
@@ -409,6 +425,7 @@ class Auditor:
             "sights": [sight.state() for _, sight in self.outlooks],
             "history": history,
             "bands": [{"of": list(of), "seen": band.state()} for of, band in self.bands.items()],
+            "trajectories": self.trajectories.state(),
             "unjudged": [told.stored() for told in self.unjudged],
             "failed": dict(self.failed),
             "last_round": self.last_round,
@@ -430,6 +447,7 @@ class Auditor:
             vantage, attack, model = entry["of"]
             band = self.bands[vantage, attack, model] = self.case().new_band()
             band.restore(entry["seen"])
+        self.trajectories.restore(state.get("trajectories", {}))  # a former version kept none
         self.unjudged, self.failed = [*as_notices(state["unjudged"])], dict(state["failed"])
         self.last_round = state["last_round"]
         self.released, self.right = None, unpacked(state["right"])

@@ -32,11 +32,14 @@ def report(
 ) -> None:
     """Write report.html again from results.json. Needs no training and no torch.
 
+    What `fedaudit advise CONFIG --out RUN/advice` found is told under “What would help”.
+
     For a study, the report shows risk by factor and accuracy against risk, from its cells. For advice, advice.html is
     written from advice.json.
     """
     from fedaudit.report.formats import FORMATS
     from fedaudit.results import document as results
+    from fedaudit.results.advice import of_run
     from fedaudit.results.redaction import redacted
     from fedaudit.trace.journal import unchecked
 
@@ -57,7 +60,9 @@ def report(
         write_file(path, make(document))
         console.print(f"Report: {escape(str(path))}")
         return
-    written = write_report(document, folder, name.replace(".html", "-summary.html") if summary else name, summary)
+    tried = None if redact else of_run(folder)  # it names parties
+    name = name.replace(".html", "-summary.html") if summary else name
+    written = write_report(document, folder, name, summary, tried)
     say(document, written)
     if not written:
         raise typer.Exit(DEGRADED)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fedaudit.report.sections import RepeatedMeasure
     from fedaudit.report.values import Results
     from fedaudit.report.words import ResultRow, ValueText
+    from fedaudit.results.advice import Advice
     from fedaudit.results.document import Document
     from fedaudit.results.scores import Scored
     from fedaudit.types import Estimate
@@ -62,12 +63,18 @@ console = Inert()
 errors = Inert(stderr=True)
 
 
-def write_report(document: "Document", directory: Path, name: str = "report.html", brief: bool = False) -> Path | None:
+def write_report(
+    document: "Document",
+    directory: Path,
+    name: str = "report.html",
+    brief: bool = False,
+    advice: "Advice | None" = None,
+) -> Path | None:
     """Writes the report. If that fails, it says so; the results are already on disk."""
     try:
         from fedaudit.report.html import write
 
-        write(document, directory / name, brief)
+        write(document, directory / name, brief, advice)
     except Exception as error:
         errors.print(
             f"[yellow]The report could not be rendered ({escape(repr(error))}); the numbers are not affected.[/yellow]"

@@ -65,12 +65,14 @@ class Point:
 # ------------------------------------------------------------------ axes
 
 
-def linear_axis(values: Iterable[Number], label: str, *, percent: bool, include: Sequence[float], most: float) -> Axis:
-    """A round-numbered axis over the values, never beyond 0 and `most`."""
+def linear_axis(
+    values: Iterable[Number], label: str, *, percent: bool, include: Sequence[float], most: float, least: float = 0.0
+) -> Axis:
+    """A round-numbered axis over the values, never beyond `least` and `most`."""
     known = [*include, *(v for v in values if v is not None)]
     low, high = min(known), max(known)
     pad = 0.06 * (high - low) or 0.05
-    low, high = max(0.0, low - pad), min(most, high + pad)
+    low, high = max(least, low - pad), min(most, high + pad)
     step = _step((high - low) / 5)
     low, high = math.floor(low / step + 1e-9) * step, min(most, math.ceil(high / step - 1e-9) * step)
     ticks = [low + i * step for i in range(round((high - low) / step) + 1)]

@@ -1,19 +1,22 @@
 """What would help: measures that follow by rule from what was found, with the figures of this run where it has them.
 
 A rule says what it rests on: "measured" where this run shows the effect itself, "rule" where another training must show
-it. Nothing here is a promise; whoever trains again compares the two runs.
+it, "tried" where one has (`fedaudit advise`). Nothing here is a promise; whoever trains again compares the two runs.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fedaudit.report import words
-from fedaudit.report.values import Results
+from fedaudit.report.values import Results, clean
 from fedaudit.report.words import Finding
 from fedaudit.stats.strongest import allowed, epsilon_for
 from fedaudit.stats.wording import count, fpr_of, full_text, rate, share, value_of
 from fedaudit.types import AuditResult, Estimate
+
+if TYPE_CHECKING:
+    from fedaudit.results.advice import Advice
 
 TARGET = 0.1  # of members picked out: what a guarantee should rule out, ten times chance at 1 % FPR
 SMALLER = 0.75  # a figure below this part of another is worth a sentence
@@ -23,13 +26,21 @@ SMALLER = 0.75  # a figure below this part of another is worth a sentence
 class Help:
     title: str
     text: str
-    basis: Literal["measured", "rule"]
+    basis: Literal["tried", "measured", "rule"]
 
 
 def helps(results: Results, found: list[Finding], name: str | None) -> list[Help]:
     """The measures, in the order in which they should be taken; none where there is nothing to say."""
     given = [rule(results, found, name) for rule in RULES]
     return [one for one in given if one is not None]
+
+
+def tried(advice: "Advice | None") -> list[Help]:
+    """What was trained and attacked in the search for a change that keeps a limit."""
+    if advice is None or not advice.sentences:
+        return []
+    title = f"To keep {clean(advice.limit)}"
+    return [Help(title, clean(" ".join(advice.sentences)), "tried")]
 
 
 # ------------------------------------------------------------------ the rules

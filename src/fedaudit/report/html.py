@@ -8,23 +8,27 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from fedaudit.files import write_atomically
-from fedaudit.report import charts, helps, panels, sections, words
+from fedaudit.report import charts, helps, panels, sections, trajectories, words
 from fedaudit.report.answers import answers
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
 
+if TYPE_CHECKING:
+    from fedaudit.results.advice import Advice  # which needs scipy
 
-def render(document: Document, brief: bool = False) -> str:
+
+def render(document: Document, brief: bool = False, advice: "Advice | None" = None) -> str:
     """The report of one audit. Strings from outside are cleaned here and escaped by the template engine. `brief`: two
-    printed pages, with the verdict, one chart, and what an assessment asks."""
+    printed pages, with the verdict, one chart, and what an assessment asks. `advice`: what was tried to lower the risk.
+    """
     results = cleaned(document)
-    return page("template.html", brief=brief, **(_brief(results) if brief else _view(results)))
+    return page("template.html", brief=brief, **(_brief(results, advice) if brief else _view(results, advice)))
 
 
 SCRIPTS = ("tooltip.js", "sorting.js")
@@ -48,12 +52,12 @@ def _joined(scripts: Sequence[str]) -> str:
     return "".join(map(_asset, scripts))
 
 
-def write(document: Document, path: Path, brief: bool = False) -> None:
+def write(document: Document, path: Path, brief: bool = False, advice: "Advice | None" = None) -> None:
     """Writes the report to a file, atomically: a reader sees the old page or the new one."""
-    write_atomically(path, render(document, brief))
+    write_atomically(path, render(document, brief, advice))
 
 
-def _view(results: Results) -> dict[str, Any]:
+def _view(results: Results, advice: "Advice | None") -> dict[str, Any]:
     found, name = words.findings(results), words.main_tpr(results)
     drawn = words.drawn(results, found)
     asked = sections.of_questions(results)
@@ -72,11 +76,12 @@ def _view(results: Results) -> dict[str, Any]:
         "glossary": sections.glossary(results),
         "roc": charts.roc(drawn, results),
         "rounds": charts.over_rounds(drawn, name),
+        "trajectories": trajectories.section(results),
         "parties": [*charts.side_by_side(results, drawn, name), *charts.spread(results, drawn, name)],
         "heat": charts.heat(results, name),
         "first": [section for section in asked if section.first],
         "sections": [*(s for s in asked if not s.first), *panels.lower_half(results, found, name)],
-        "helps": helps.helps(results, found, name),
+        "helps": [*helps.tried(advice), *helps.helps(results, found, name)],
         "answers": answers(results, found),
         "limits": sections.limits(results, found),
         "recipe": sections.recipe(results),
@@ -87,14 +92,14 @@ def _view(results: Results) -> dict[str, Any]:
 
 # What the summary leaves to the report: by the name of the view, what stands there instead.
 LEFT_OUT: dict[str, Any] = {
-    **dict.fromkeys(("adversaries", "rounds", "parties", "heat", "sections", "notices", "limits"), ()),
+    **dict.fromkeys(("adversaries", "rounds", "trajectories", "parties", "heat", "sections", "notices", "limits"), ()),
     **dict.fromkeys(("matrix", "beside", "glossary", "recipe"), None),
 }
 
 
-def _brief(results: Results) -> dict[str, Any]:
+def _brief(results: Results, advice: "Advice | None") -> dict[str, Any]:
     """The headlines without their details; of what would help, the first three."""
-    view = _view(results) | LEFT_OUT
+    view = _view(results, advice) | LEFT_OUT
     bare = [
         (who, replace(found, headline=replace(found.headline, details=())), tiles)
         for who, found, tiles in view["findings"]

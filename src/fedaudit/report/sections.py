@@ -111,7 +111,7 @@ def of_questions(results: Results) -> list[PageSection]:
             for key, est in e.estimates.items()
         ]
         head = ("vantage", "models", "party", "figure", "value", "interval", "chance", "method", "remark")
-        lead = f"{about[:1].upper()}{about[1:]}{'' if about.endswith(('?', '.')) or not about else '.'}"
+        lead = _sentence(about) if about else ""
         found.append(PageSection(f"question-{name}", name, name, [Panel(lead, tables=[("", Table(head, rows))])]))
     return found
 
@@ -132,9 +132,25 @@ def _figures(name: str, est: Estimate) -> list[str]:
 # ------------------------------------------------------------------ attacks beside one another
 
 
+WORDS = (
+    "Loss: how wrong the model is about a record. Confidence: how sure it is of the right label. Gradient: in which "
+    "direction a record would pull the model's weights. Update: what a round of training changed in them. Whitened: in "
+    "units of its usual spread, so that what is rare counts. Layer: one of the model's stages."
+)
+
+
+NO_MODEL = "a classifier that sees the records and no model: what it finds is not given away by training"
+
+
 def glossary(results: Results) -> Table | None:
-    rows = [(name, f"{about[0].upper()}{about[1:]}.") for name, about in results.glossary.items() if about]
-    return Table(("attack", "what it looks at"), rows) if rows else None
+    """A sentence for each attack that the page names, and the words that these sentences use."""
+    known = {**results.glossary, **({"blind": NO_MODEL} if words.blind(results) else {})}
+    rows = [(name, _sentence(about)) for name, about in known.items() if about]
+    return Table(("attack", "what it looks at"), rows, WORDS) if results.glossary else None
+
+
+def _sentence(about: str) -> str:
+    return f"{about[0].upper()}{about[1:]}{'' if about.endswith(('.', '?')) else '.'}"
 
 
 def level(name: str, est: Estimate | None) -> int:

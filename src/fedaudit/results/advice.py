@@ -18,6 +18,7 @@ from fedaudit.types.stored import Flag, Many, Number, OrNull, Whole
 
 NO_CHANGE = "as it is"  # the name of the federation without a change
 ADVICE, PAGE, ADVISED = "advice.json", "advice.html", "advised.toml"
+OF_RUN = "advice"  # the folder in a run's own, where advice about it is looked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +137,12 @@ def load(directory: Path) -> Advice:
     except (ValueError, RecursionError, OSError):
         what = f"{path} cannot be read as advice"
         raise FedauditError("advice-unreadable", what, "Run `fedaudit advise` again.", exit_code=REFUSED) from None
+
+
+def of_run(run: Path) -> Advice | None:
+    """What `fedaudit advise CONFIG --out RUN/advice` found, if that was run."""
+    folder = run / OF_RUN
+    return load(folder) if (folder / ADVICE).is_file() else None
 
 
 def save(advice: Advice, directory: Path) -> Path:

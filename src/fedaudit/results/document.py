@@ -32,6 +32,7 @@ from fedaudit.types import (
     ModelKind,
     MoreExposed,
     Notice,
+    Trajectory,
     VantageName,
     former,
     once,
@@ -215,6 +216,7 @@ class Document:
     useless: Annotated[str, if_any("why the model itself is worth nothing; empty if it is worth something")] = ""
     more_exposed: Annotated[Many[MoreExposed], if_any("parties that are more exposed than the others")] = ()
     groups: Annotated[GroupFindings | None, if_known("candidates that have something in common")] = None
+    trajectories: Annotated[Many[Trajectory], if_any("members and others over the rounds, by kind of models")] = ()
     glossary: Annotated[Mapping[str, str], if_any("what each attack does, in a line")] = field(default_factory=dict)
     told: Annotated[
         Many[Notice], if_any("the warnings and then the notices, each as its code with its data, in the same order")
@@ -245,6 +247,7 @@ class Document:
             useless=words(audit.useless) if audit.useless else "",
             more_exposed=audit.more_exposed,
             groups=audit.groups,
+            trajectories=audit.trajectories,
             glossary=audit.glossary,
             told=(*audit.warnings, *audit.notices),
         )

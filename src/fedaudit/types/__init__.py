@@ -711,6 +711,20 @@ class GroupFindings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Trajectory:
+    """What the models make of members and of others, round by round. Nothing in it is about a single candidate."""
+
+    model: ModelKind
+    signal: Annotated[str, Field(description="what is followed")]
+    members: Annotated[Curve, Field(description="median and quartiles; no interval")]
+    others: Annotated[Curve, Field(description="the same of those who were not trained on")]
+    apart: Annotated[Curve, Field(description="mean of members minus mean of others, with its interval")]
+    confidence: Annotated[Number, Field(description="of the intervals of `apart`, all rounds and models together")]
+    fewest_members: Annotated[Count, Field(description="in the round with the fewest")]
+    fewest_others: Annotated[Count, Field(description="in the round with the fewest")]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Audit:
     """Everything that one audit found."""
 
@@ -724,3 +738,4 @@ class Audit:
     useless: Notice | None = None  # why the model itself is worth nothing
     more_exposed: Sequence[MoreExposed] = ()
     groups: GroupFindings | None = None
+    trajectories: Sequence[Trajectory] = ()
