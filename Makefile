@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test browser evidence simulations soak lint bench coverage reproduce release clean
+.PHONY: demo test browser evidence simulations soak lint bench coverage reproduce site release clean
 
 demo: $(STAMP)
 	$(BIN)/fedaudit demo
@@ -51,6 +51,10 @@ coverage: $(STAMP)
 # The headline claims of the five papers, each with a verdict: docs/reproduction.md. Started again, it goes on.
 reproduce: $(STAMP)
 	$(BIN)/python -m docs.make_reproduction
+
+# docs/ as a site, in build/site: open build/site/index.html. A broken link or anchor stops it.
+site: $(STAMP)
+	$(BIN)/zensical build --strict --clean
 
 # Wheel and sdist, checked; the wheel installed into an empty environment and tried from another folder; and a list of
 # all that such an installation holds (CycloneDX). What is to be published is then in build/dist.

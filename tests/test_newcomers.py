@@ -45,3 +45,37 @@ def test_a_statistician_with_scores(tmp_path: Path) -> None:
     kinds = {e["kind"] for e in json.loads((tmp_path / "scores.json").read_text())["epsilons"].values()}
     assert {"proved", "model-based", "heuristic"} <= kinds
     assert "auc: 0." in said[5]
+
+
+@pytest.mark.evidence
+def test_the_owner_of_a_sites_data(tmp_path: Path) -> None:
+    said = follow(DOCS / "start-data-owner.md", tmp_path)
+    assert len(said) == 8
+    pack = tmp_path / "for-the-consortium"
+    manifest = json.loads((pack / "manifest.json").read_text())
+    assert manifest["kept_back"]
+    for name in ("manifest.json", "scores.parquet"):
+        assert b"p0001" not in (pack / name).read_bytes()
+    assert "p0001" not in (tmp_path / "runs/site/report-redacted.html").read_text()
+    assert "Data office of the site" in (tmp_path / "evidence/dpia-annex.html").read_text()
+
+
+@pytest.mark.evidence
+def test_a_researcher_who_compares_attacks(tmp_path: Path) -> None:
+    said = follow(DOCS / "start-researcher.md", tmp_path)
+    assert len(said) == 8
+    results = json.loads((tmp_path / "runs/compare/results.json").read_text())
+    assert any(entry.get("beside") for entry in results["results"])
+    table = (tmp_path / "table.csv").read_text()
+    assert "matched-filter" in table
+    mine = json.loads((tmp_path / "runs/mine/results.json").read_text())
+    assert "mean-confidence" in {entry["attack"] for entry in mine["results"]}
+
+
+@pytest.mark.evidence
+def test_a_developer_of_a_dp_library(tmp_path: Path) -> None:
+    said = follow(DOCS / "start-dp-developer.md", tmp_path)
+    assert len(said) == 7
+    assert "right: at least 0." in said[3]
+    assert "refuted" in said[3].splitlines()[1]
+    assert "FAIL" in said[6]

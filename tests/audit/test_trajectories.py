@@ -9,7 +9,7 @@ import pytest
 from scipy import special
 
 from fedaudit.audit.auditor import Auditor
-from fedaudit.audit.trajectories import LEAST, Side, Trajectories, difference
+from fedaudit.audit.trajectories import LEAST, OneSide, Trajectories, difference
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.run import rounds
 from fedaudit.types import Floats, Role, Round, Trajectory
@@ -63,7 +63,7 @@ def test_it_is_what_asking_the_models_one_record_at_a_time_gives(model: str) -> 
 def test_the_interval_is_the_usual_one_where_everybody_is_independent() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.beta(5, 1, 400), rng.beta(4, 1, 400)
-    value, low, high = difference(Side(a, np.arange(400)), Side(b, 400 + np.arange(400)), 0.95)
+    value, low, high = difference(OneSide(a, np.arange(400)), OneSide(b, 400 + np.arange(400)), 0.95)
     error = np.sqrt(a.var(ddof=1) / 400 + b.var(ddof=1) / 400)
     assert high - value == pytest.approx(special.stdtrit(399, 0.975) * error, rel=1e-9)
     assert value - low == pytest.approx(high - value)
@@ -73,8 +73,8 @@ def test_people_with_records_on_both_sides_are_counted_once() -> None:
     """Their records are alike: the two means move together, and the difference hardly at all."""
     rng = np.random.default_rng(1)
     own = rng.uniform(0.1, 0.9, 100)
-    one, two = (Side(own + rng.normal(0, 0.01, 100), np.arange(100)) for _ in range(2))
-    strangers = Side(two.values, 100 + np.arange(100))
+    one, two = (OneSide(own + rng.normal(0, 0.01, 100), np.arange(100)) for _ in range(2))
+    strangers = OneSide(two.values, 100 + np.arange(100))
     paired, apart = difference(one, two, 0.95), difference(one, strangers, 0.95)
     assert paired[2] - paired[1] < 0.1 * (apart[2] - apart[1])
 
@@ -90,7 +90,7 @@ def test_in_null_worlds_the_band_misses_zero_no_more_often_than_it_may() -> None
         found = False
         for grown in np.linspace(0.5, 4, planned):
             sure = special.expit(grown + person + record + 0.3 * rng.normal(0, 1, 200))
-            _, low, high = difference(Side(sure[:100], whose[:100]), Side(sure[100:], whose[100:]), each)
+            _, low, high = difference(OneSide(sure[:100], whose[:100]), OneSide(sure[100:], whose[100:]), each)
             found |= low > 0 or high < 0
         missed += found
     assert missed <= 0.05 * worlds

@@ -27,7 +27,7 @@ APART = (
 
 
 @dataclass(frozen=True)
-class Side:
+class OneSide:
     """The values of members, or of others, and whose each is: a person's, or a record's own."""
 
     values: Floats
@@ -56,7 +56,15 @@ class Followed:
     members: list[list[float]] = field(default_factory=list)
     others: list[list[float]] = field(default_factory=list)
     apart: list[list[float]] = field(default_factory=list)
-    fewest: list[int] = field(default_factory=lambda: [0, 0])  # members and others, in the round with the fewest
+    fewest: list[int] = field(default_factory=list)  # members and others, in the round with the fewest
+
+    def add(self, round: int, members: OneSide, others: OneSide, confidence: float) -> None:
+        sizes = [len(members.values), len(others.values)]
+        self.fewest = [min(a, b) for a, b in zip(self.fewest or sizes, sizes, strict=True)]
+        self.rounds.append(round)
+        self.members.append(members.quartiles)
+        self.others.append(others.quartiles)
+        self.apart.append(difference(members, others, confidence))
 
 
 class Trajectories:
@@ -73,14 +81,8 @@ class Trajectories:
         if not followed:
             return
         members, others = (_side(followed, roles) for roles in SIDES)
-        if min(members.people, others.people) < LEAST:
-            return
-        found, sizes = self.of.setdefault(model, Followed()), [len(members.values), len(others.values)]
-        found.fewest = [min(a, b) for a, b in zip(found.fewest, sizes, strict=True)] if found.rounds else sizes
-        found.rounds.append(round)
-        found.members.append(members.quartiles)
-        found.others.append(others.quartiles)
-        found.apart.append(difference(members, others, self.of_each))
+        if min(members.people, others.people) >= LEAST:
+            self.of.setdefault(model, Followed()).add(round, members, others, self.of_each)
 
     def found(self) -> list[Trajectory]:
         return [
@@ -113,16 +115,16 @@ def _of_candidates(sight: Sight, measured: Measured) -> Floats:
     return gather(values, sight.owner, len(sight.id), "mean")
 
 
-def _side(followed: Sequence[tuple[Sight, Floats]], roles: Sequence[Role]) -> Side:
+def _side(followed: Sequence[tuple[Sight, Floats]], roles: Sequence[Role]) -> OneSide:
     values, whose = [], []
     for sight, of in followed:
         mine = np.logical_or.reduce([sight.of_role[role] for role in roles]) & np.isfinite(of)
         values.append(of[mine])
         whose.append((sight.index if sight.subject is None else sight.subject)[mine])
-    return Side(np.concatenate(values), np.concatenate(whose))
+    return OneSide(np.concatenate(values), np.concatenate(whose))
 
 
-def difference(members: Side, others: Side, confidence: float) -> list[float]:
+def difference(members: OneSide, others: OneSide, confidence: float) -> list[float]:
     """Of the means, with its ends. What each value adds to the error is summed up by person, so that somebody with
     records on both sides moves both means together. Student's t, because those on the smaller side may be few."""
     whose = np.unique(np.concatenate([members.whose, others.whose]), return_inverse=True)[1]

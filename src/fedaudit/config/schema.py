@@ -260,6 +260,8 @@ class ReportSection(Section):
 
 
 class Config(Section):
+    """A configuration, section by section, as its TOML file has it. `fedaudit init` explains every key."""
+
     data: Annotated[SerializeAsAny[Options], BeforeValidator(DATA.read)] = Field(default_factory=lambda: DATA.read({}))
     federation: FederationSection = FederationSection()
     model: Annotated[SerializeAsAny[Options], BeforeValidator(MODELS.read)] = Field(
