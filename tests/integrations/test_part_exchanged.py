@@ -31,10 +31,11 @@ from fedaudit.integrations.party import HALTED
 from fedaudit.integrations.plain import matched
 from fedaudit.learn.tasks import Exchanged, TorchTask, exchanged_part
 from fedaudit.results.document import Document
+from fedaudit.session.prepare import prepare
 from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.trace.store import Store
-from fedaudit.types import Game, Round, State, Trained
+from fedaudit.types import Game, Round, State, Trained, Vantage
 from tests.integrations.flower_world import LocalGrid, party_of
 from tests.integrations.worlds import PARTIES, equal, games, mean, net, part, train
 from tests.worlds import silent
@@ -341,6 +342,15 @@ def test_a_configured_federation_exchanges_the_head_alone(tmp_path: Path, monkey
     assert refused.value.exit_code == REFUSED
     with pytest.raises(FedauditError, match="another frozen part"):
         run(configured(), tmp_path / "run", silent, tell=lambda line: None)
+
+
+def test_unmix_runs_and_leads_although_nobody_named_it() -> None:
+    """The head is all that is trained: the filter's layer is no small part of it."""
+    settings = prepare(configured(audit={})).settings
+    assert settings.filter_share > 0.8
+    leading = settings.primary(Vantage.SERVER)
+    assert leading is not None
+    assert leading.name == "unmix"
 
 
 @pytest.mark.parametrize("sections", [

@@ -51,8 +51,9 @@ MOST_FOLLOWED = 500  # rounds after which the leading attacks are looked at
 FILTERS = ("matched-filter", "subject-matched")
 UNMIXES = ("unmix", "subject-unmix")
 STRONGEST_FIRST = (
+    "unmix",
     *FILTERS,
-    *UNMIXES,
+    "subject-unmix",
     *("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss"),
     *("subject-loss", "subject-fta"),
     *("tear", "gap"),
@@ -61,7 +62,8 @@ STRONGEST_FIRST = (
 # many weights for each member in the sum, networks can learn members by heart in layers that it does not look at
 # (docs/matched-filter.md, the map).
 SMALL_HEAD, FEW_WEIGHTS = 0.2, 5.0
-# Unmix leads under a declared noise defence, and where the filter's layer is a small head (docs/unmix.md, the map).
+# Unmix leads wherever it is run; for people only under a declared noise defence and where the filter's layer is a small
+# head (docs/unmix.md, who leads).
 
 
 @dataclass(frozen=True)

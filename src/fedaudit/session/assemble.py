@@ -158,10 +158,12 @@ class Request:
         return bool(noisy_units(self.config, self.promises))
 
     def with_leader(self, task: Task) -> Request:
-        """With unmix, where it leads and attacks were not asked for by name. Elsewhere it runs on request, because it
-        costs more than an epoch."""
+        """With unmix, where it is known to find much more and attacks were not asked for by name: under noise, where
+        the filter's layer is a small head, and where a part of the model is exchanged. Elsewhere it runs on request,
+        because it costs more than an epoch."""
         known = self.named or self.recorded is not None or self.config.audit.unit == "subject"
-        if known or not (self.noisy or filter_share(task, self.settings().filter.layer) < SMALL_HEAD):
+        small = filter_share(task, self.settings().filter.layer) < SMALL_HEAD
+        if known or not (self.noisy or small or task.base):
             return self
         return replace(self, attacks=[*self.attacks, attacks.made(UNMIX, self.config.audit)])
 
