@@ -114,8 +114,11 @@ def test_hostile_names_are_text(tmp_path: Path, tab: Opened) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_no_serious_barrier(report: str, tab: Opened, barriers, dark: bool) -> None:  # type: ignore[no-untyped-def]
+def test_no_serious_barrier(tmp_path: Path, tab: Opened, barriers, dark: bool) -> None:  # type: ignore[no-untyped-def]
+    """On a small report: it has every kind of part, and axe-core takes its time for each cell."""
+    (tmp_path / "report.html").write_text(html.render(builder.read(builder.results(2, 2))), encoding="utf-8")
     page = tab(dark).page
-    page.goto(report)
+    page.goto((tmp_path / "report.html").as_uri())
     page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+    page.evaluate("for (const each of document.querySelectorAll('tbody tr:nth-child(n + 9)')) each.remove()")
     assert barriers(page) == []

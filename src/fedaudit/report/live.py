@@ -188,7 +188,7 @@ def _now(entry: ListedRun) -> LiveSection:
     if run.left is not None:
         facts.append(("time left", f"about {_spoken(run.left)}"))
     facts += [("attacks", clean(", ".join(run.attacks)))] if run.attacks else []
-    facts += [("begun", clean(run.created))] if run.created else []
+    facts += [("begun", _begun(run.created))] if run.created else []
     facts += [("last written", _clock(run.heard))] if run.heard else []
     sentences = [QUIET] if run.state == "quiet" else []
     if run.damaged_lines:
@@ -428,6 +428,13 @@ def _clock(seconds: float | None) -> str:
         return datetime.fromtimestamp(seconds or 0.0, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if seconds else NONE
     except (ValueError, OverflowError, OSError):
         return NONE
+
+
+def _begun(created: str) -> str:
+    try:
+        return _clock(datetime.fromisoformat(created).timestamp())
+    except (ValueError, OverflowError, OSError):
+        return clean(created)
 
 
 def _spoken(seconds: float) -> str:

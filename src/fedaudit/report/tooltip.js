@@ -20,11 +20,16 @@
   prepare();
   // What is wider than the screen says so, as long as there is more of it to the right.
   const measure = () => {
-    for (const holder of document.querySelectorAll(".holds")) {
+    // All are looked at before one is changed: else the page would be laid out anew for each.
+    const holders = [...document.querySelectorAll(".holds")].map((holder) => {
       const inner = holder.querySelector(".scroll");
+      const { scrollWidth, clientWidth, scrollLeft } = inner;
+      return { holder, inner, wide: scrollWidth > clientWidth + 1, more: scrollLeft + clientWidth < scrollWidth - 1 };
+    });
+    for (const { holder, inner, wide, more } of holders) {
       holder.classList.add("measured");
-      holder.classList.toggle("wide", inner.scrollWidth > inner.clientWidth + 1);
-      inner.classList.toggle("more", inner.scrollLeft + inner.clientWidth < inner.scrollWidth - 1);
+      holder.classList.toggle("wide", wide);
+      inner.classList.toggle("more", more);
     }
   };
   measure();
