@@ -87,6 +87,14 @@ def test_the_reference_has_every_public_name_where_it_lives() -> None:
         assert getattr(import_module(module), last).__doc__, name
 
 
+@pytest.mark.parametrize("page", under("Methods"))
+def test_every_method_has_a_picture_that_explains_it(page: str) -> None:
+    top = "\n".join((DOCS / page).read_text().splitlines()[:40])
+    found = re.search(r"!\[(.{20,})\]\((\S+\.svg)\)", top)
+    assert found is not None, "a picture near the top, with words for those who do not see it"
+    assert "<title>" in (DOCS / found[2]).read_text()
+
+
 @pytest.mark.evidence
 def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
     """In a copy: the build keeps a cache beside its configuration."""
