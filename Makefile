@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test browser evidence simulations soak lint bench coverage reproduce site release clean
+.PHONY: demo test browser evidence simulations soak lint bench coverage reproduce site release matrix clean
 
 demo: $(STAMP)
 	$(BIN)/fedaudit demo
@@ -56,21 +56,31 @@ reproduce: $(STAMP)
 site: $(STAMP)
 	$(BIN)/zensical build --strict --clean
 
-# Wheel and sdist, checked; the wheel installed into an empty environment and tried from another folder; and a list of
-# all that such an installation holds (CycloneDX). What is to be published is then in build/dist.
+# Wheel and sdist, checked; the wheel installed into two empty environments and tried from another folder: alone, where it
+# reads and judges, and with what the demo needs; and a list of all that the larger one holds (CycloneDX). What is to be
+# published is then in build/dist.
 EMPTY := build/empty
+BASE := build/base
 release: $(STAMP)
-	rm -rf build/dist $(EMPTY)
+	rm -rf build/dist $(EMPTY) $(BASE)
 	$(BIN)/python -m build --outdir build/dist .
 	$(BIN)/twine check --strict build/dist/*
+	$(PYTHON) -m venv $(BASE)
+	$(BASE)/bin/python -m pip install --quiet --disable-pip-version-check build/dist/*.whl -c constraints.txt
+	$(BASE)/bin/python -m pip check
+	$(BASE)/bin/python tests/base_install.py $(BASE)/tried
 	$(PYTHON) -m venv $(EMPTY)
 	$(EMPTY)/bin/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)" -c constraints.txt
-	$(EMPTY)/bin/python -m pip install --quiet --disable-pip-version-check build/dist/*.whl -c constraints.txt
+	$(EMPTY)/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls build/dist/*.whl)[demo]" -c constraints.txt
 	$(EMPTY)/bin/python -m pip check
 	cd $(EMPTY) && bin/fedaudit demo --out demo --set federation.rounds=2 --set 'audit.attacks=["loss"]'
 	$(PYTHON) -m venv build/sbom
 	build/sbom/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom
 	build/sbom/bin/cyclonedx-py environment $(EMPTY)/bin/python --of JSON -o build/dist/fedaudit.cdx.json
+
+# Other interpreters and versions, as far as they are here. CELLS="base-3.12 full-3.11-flwr-1.42" runs these alone.
+matrix: $(STAMP)
+	$(BIN)/python -m tests.matrix $(CELLS)
 
 # Re-made only when what is to be installed changes. torch goes first and by its exact version, so that
 # no other package's looser demand can choose a larger build.

@@ -31,6 +31,7 @@ LAYERS = [
     "report",
     "integrations",
     "server",
+    "testing",
     "cli",
     "__main__",
 ]

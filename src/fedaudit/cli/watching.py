@@ -95,7 +95,7 @@ def _line(run: "Running", round: "RecordedRound", epsilons: Epsilons) -> str:
         said.append(f"epsilon {_epsilon(epsilons, round.round)}")
     if absent := run.absent(round):
         said.append(f"absent: {', '.join(absent)}")
-    return f"round {round.round}{of}: {'; '.join(said) or 'recorded, not audited'}"
+    return f"round {round.round}{of}: {'; '.join(said) or 'recorded'}"
 
 
 # ------------------------------------------------------------------ a screen that changes

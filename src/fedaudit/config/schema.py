@@ -259,6 +259,19 @@ class ReportSection(Section):
     )
 
 
+class TrackSection(Section):
+    """[track] where the risk and the epsilon of each round are copied to. It changes no result, nor the hash of a
+    configuration."""
+
+    tensorboard: Annotated[str, Field(min_length=1)] | None = Field(None, description="a folder of TensorBoard")
+    mlflow: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="where MLflow keeps its runs: a folder, or a tracking URI such as http://localhost:5000"
+    )
+    wandb: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="a project of Weights & Biases; with WANDB_MODE=offline nothing leaves this machine"
+    )
+
+
 class Config(Section):
     """A configuration, section by section, as its TOML file has it. `fedaudit init` explains every key."""
 
@@ -270,6 +283,7 @@ class Config(Section):
     audit: AuditSection = AuditSection()
     defences: tuple[Annotated[SerializeAsAny[Options], BeforeValidator(DEFENCES.read)], ...] = ()
     report: ReportSection | None = None
+    track: TrackSection | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -313,8 +327,8 @@ class Config(Section):
         return plain
 
     def hash(self) -> str:
-        """Of what is written down, but for who answers for it."""
-        decisive = {name: section for name, section in self.as_dict().items() if name != "report"}
+        """Of what is written down, but for who answers for it and where it is copied to."""
+        decisive = {name: section for name, section in self.as_dict().items() if name not in ("report", "track")}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
     def splitting(self, people: bool | None) -> "Config":

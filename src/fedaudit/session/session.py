@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -52,6 +52,9 @@ from fedaudit.types import (
     once,
 )
 from fedaudit.words import line
+
+if TYPE_CHECKING:
+    from fedaudit.session.tracking import Tracking
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,10 @@ class Session:
         listen: Listener = nobody,
         snapshot: Callable[[], Audit] | None = None,
         results_in: Path | None = None,
+        tracking: Tracking | None = None,
     ):
         self.auditor, self.trace, self.strict, self.listen = auditor, trace, strict, listen
+        self.tracking = tracking
         self.about = about or (About.foreign("recorded", auditor) if auditor else None)
         self.snapshot = snapshot
         self.results_in = results_in  # instead of the folder that `finish` is given
@@ -146,6 +151,10 @@ class Session:
         log.info("fedaudit: %s", printable(line(what)))
         self.notes.append(what)
         self.listen(Note(what))
+
+    def _tell(self, told: Sequence[Notice]) -> None:
+        for one in told:
+            self.note(one)
 
     def withhold(self, what: Withheld) -> None:
         """Kept for the verdict; once, however often it is told."""
@@ -240,6 +249,8 @@ class Session:
                 self._record(round, seen)
             if self.auditor and place.opens:
                 self._start_over(self.auditor)
+            if self.tracking:
+                self._tell(self.tracking.send())
             if self.auditor:
                 self.listen(RoundDone(round.moment))
 
@@ -287,6 +298,8 @@ class Session:
         `incomplete`: why the run is not complete although all rounds were seen.
         """
         self.document, out = None, self.results_in or out
+        if self.tracking:
+            self._tell(self.tracking.close())
         with self.guard("no-results"):
             self.document = self._document(incomplete, out)
         if self.document is not None and out is not None:

@@ -833,6 +833,7 @@ LINES: dict[str, Wording] = {
     "parties-failed": lambda round, parties, of: (
         f"round {round}: {parties}{'' if of is None else f' of {of}'} parties failed"
     ),
+    "track-failed": "the rounds are no longer copied to {tracker}: {why}",
     "svt-claimed": (
         "{party}: the filter SVTPrivacy has counted epsilon {epsilon:.4g} (delta 0, of a whole update) for {rounds} "
         "updates, {one_round:.4g} each; `fedaudit verify` checks it"
