@@ -19,21 +19,18 @@ from fedaudit.results.document import load
 from fedaudit.results.gate import judge, parse_limit
 from fedaudit.session import advise as searching
 from fedaudit.session.advise import (
-    NO_CHANGE,
     TRIALS,
     Bench,
-    Change,
     Contender,
     Trial,
     _looked_at,
     advise,
-    changed,
-    changes,
     compared,
     halved,
     seconds,
     train_until,
 )
+from fedaudit.session.levers import NO_CHANGE, Change, changed, changes
 from fedaudit.session.run import run
 from fedaudit.session.workers import News
 from fedaudit.toml import written
@@ -91,6 +88,42 @@ def test_changes_are_configurations_that_differ_in_what_they_say() -> None:
     assert [v.value for v in found["secure aggregation"].audit.vantages] == ["client", "secagg-server"]
     noises = [d.arguments()["noise"] for name, new in found.items() if name.startswith("DP-SGD") for d in new.defences]
     assert noises == [0.3, 1.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("model", "smaller"),
+    [
+        ({"name": "mlp"}, {"one hidden layer of 128", "one hidden layer of 64", "one hidden layer of 32"}),
+        ({"name": "mlp", "hidden": [64]}, {"one hidden layer of 32"}),
+        ({"name": "mlp", "hidden": [32, 16]}, {"one hidden layer of 32"}),
+        ({"name": "linear"}, set()),
+        ({"name": "cnn"}, {"16 filters"}),
+        ({"name": "resnet20"}, {"resnet8"}),
+        ({"name": "lstm", "units": 64}, {"units 32"}),
+    ],
+)
+def test_smaller_models_are_tried_alone_and_with_noise_or_fewer_rounds(
+    model: dict[str, Any], smaller: set[str]
+) -> None:
+    base = parse({"model": model, "federation": {"rounds": 30, "lr": 1e-3}})
+    found = {change.name: change for change in changes(base)}
+    pairs = {name: change for name, change in found.items() if ", update noise" in name or ", 10 rounds" in name}
+    assert {name.split(", ")[0] for name in pairs} == smaller <= set(found)
+    assert len(pairs) == 3 * len(smaller)
+    for change in pairs.values():
+        after = changed(base, change)
+        assert after.model != base.model
+        assert [d.name for d in after.defences] == ["update-noise"] or after.federation.rounds == 10
+    if "16 filters" in smaller:
+        both = changed(base, found["16 filters, 10 rounds at rate 0.003"])
+        assert both.model.arguments() == {"filters": 16}
+        assert both.federation.lr == pytest.approx(3e-3)
+
+
+def test_noise_that_promises_nothing_replaces_no_promise() -> None:
+    promised = {"name": "dp-fedavg", "noise": 1.0, "clip": 1.0}
+    base = parse({"defences": [promised], "federation": {"parties": 20}})
+    assert not [change.name for change in changes(base) if "update noise" in change.name]
 
 
 def test_a_stronger_defence_replaces_one_in_its_slot_and_a_milder_one_is_not_tried() -> None:

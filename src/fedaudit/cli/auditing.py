@@ -308,10 +308,11 @@ def advise(
 ) -> None:
     """What should be changed so that this federation stays below a limit, and what does that cost in accuracy?
 
-    Tries the changes that fit: DP-SGD at several noises, subject- and user-level DP, clipping, weight decay, dropout,
-    fewer rounds or epochs, secure aggregation, larger parties, frozen layers. All are trained for a quarter of the
-    rounds. Those whose lower end is then above the limit are dropped. At most half of all changes go on to half of the
-    rounds, and at most half of those to the end. The best one is then trained again with another seed and attacked with
+    Tries the changes that fit: smaller models, noise on updates, DP-SGD at several noises, subject- and user-level
+    DP, clipping, weight decay, dropout, fewer rounds or epochs, secure aggregation, larger parties, frozen layers,
+    and smaller models together with noise or fewer rounds. All are trained for a quarter of the rounds. Those whose
+    lower end is then above the limit are dropped. At most half of all changes go on to half of the rounds, and at
+    most half of those to the end. The best one is then trained again with another seed and attacked with
     everything: that run was not used for choosing, and its intervals are the ones to quote.
 
     OUT/advice.json and advice.html say what to change, what that gains and what it costs; OUT/advised.toml is the
