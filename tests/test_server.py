@@ -22,7 +22,7 @@ import pytest
 
 from fedaudit import server
 from fedaudit.errors import FedauditError
-from fedaudit.report import html
+from fedaudit.report import html, live
 from fedaudit.results import document as results
 from fedaudit.results import study
 from fedaudit.trace.journal import JOURNAL
@@ -179,7 +179,7 @@ def test_the_policy_of_a_page_is_that_of_its_header(browser: Browser) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["../../secret", "..%2f..%2fsecret", "%2e%2e/%2e%2e/secret", "/etc/passwd", "deep/going", "deep%2Fgoing"],
+    ["../../secret", "..%2f..%2fsecret", "%2e%2e/%2e%2e/secret", "/etc/passwd", "deep/going", "deep%2Fgoing", "%C3%A9"],
 )
 def test_no_path_leads_out_of_the_folder_or_to_a_file(browser: Browser, top: Path, path: str) -> None:
     (top.parent / "secret").mkdir()
@@ -382,6 +382,39 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert (done.returncode, "[no-folder] there is no folder nowhere" in done.stderr) == (2, True)
     (tmp_path / RUN).write_text("")
     assert "is a file" in fedaudit("serve", RUN, cwd=tmp_path).stderr
+
+
+def test_a_run_itself_can_be_served(top: Path) -> None:
+    browser = Browser(server.application(top / "done", TOKEN, [HOST]))
+    (address,) = links(browser.get("/").text).values()
+    assert browser.get(f"{address}/report").status_code == 200
+
+
+def test_without_its_packages_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "fedaudit.server")
+    monkeypatch.delattr("fedaudit.server")
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    done = fedaudit("serve", str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "pip install 'fedaudit[serve]'" in done.stderr
+
+
+def test_what_nothing_has_happened_to_is_drawn_once(top: Path, going: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+    real = live.of_run
+
+    def counted(entry: live.ListedRun) -> list[live.LiveSection]:
+        drawn.append(entry.name)
+        return real(entry)
+
+    monkeypatch.setattr(live, "of_run", counted)
+    pages = server.LivePages(server.RunFolder(top))
+    id = pages.shelf.id(top / "deep" / "going")
+    first = pages._run(id)
+    assert pages._run(id) is first
+    going.append(round_(4), seen(4), risks(0.04))
+    assert pages._run(id) is not first
+    assert drawn == ["deep/going", "deep/going"]
 
 
 def test_an_empty_folder_says_that_runs_will_appear(tmp_path: Path) -> None:

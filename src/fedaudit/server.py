@@ -13,7 +13,6 @@ Nothing is written, and there is nothing to be changed: all requests are GET.
 
 import asyncio
 import hashlib
-import hmac
 import ipaddress
 import secrets
 import socket
@@ -82,7 +81,7 @@ class RunFolder:
             for folder, of in self._found():
                 inner = [(cell, "run") for cell in running.cells(folder)] if of == "study" and kind == "run" else []
                 for place, what in ((folder, of), *inner):
-                    if what == kind and hmac.compare_digest(self.id(place), id):
+                    if what == kind and self.id(place) == id:
                         return self._entry(place, kind, float("inf"))
         return None
 
@@ -198,6 +197,7 @@ class LivePages:
 
     def __init__(self, shelf: RunFolder, ending: Callable[[], bool] = lambda: False):
         self.shelf, self.ending = shelf, ending
+        self.made: dict[str, tuple[object, list[LiveSection]]] = {}
 
     def routes(self) -> list[Route]:
         return [
@@ -221,7 +221,15 @@ class LivePages:
         return self._events(request, self._list, SEARCH)
 
     def _list(self) -> list[LiveSection]:
-        return live.listing(self.shelf.entries())
+        entries = self.shelf.entries()
+        return self._once("", entries, lambda: live.listing(entries))
+
+    def _once(self, what: str, of: object, make: Look) -> list[LiveSection]:
+        """Drawing takes much longer than looking: what nothing has happened to is drawn once."""
+        known = self.made.get(what)
+        if known is None or known[0] != of:
+            known = self.made[what] = of, make()
+        return known[1]
 
     async def run(self, request: Request) -> Response:
         entry = await self._entry(request, "run")
@@ -234,7 +242,7 @@ class LivePages:
 
     def _run(self, id: str) -> list[LiveSection]:
         entry = self.shelf.entry(id)
-        return live.of_run(entry) if entry else []
+        return self._once(id, entry, lambda: live.of_run(entry) if entry else [])
 
     async def report(self, request: Request) -> Response:
         entry = await self._entry(request, "run")
@@ -254,7 +262,10 @@ class LivePages:
 
     def _study(self, id: str) -> list[LiveSection]:
         entry = self.shelf.entry(id, "study")
-        return live.of_study(*self.shelf.study(entry), self.shelf.cells(entry)) if entry else []
+        if entry is None:
+            return []
+        (found, parts), cells = self.shelf.study(entry), self.shelf.cells(entry)
+        return self._once(id, (found, cells), lambda: live.of_study(found, parts, cells))
 
     async def advice(self, request: Request) -> Response:
         entry = await self._entry(request, "advice")
@@ -277,7 +288,8 @@ class LivePages:
         return self._events(request, partial(self._several, request))
 
     def _several(self, request: Request) -> list[LiveSection]:
-        return live.of_several(self._chosen(request))
+        chosen = self._chosen(request)
+        return self._once(",".join(entry.id for entry in chosen), chosen, lambda: live.of_several(chosen))
 
     def _chosen(self, request: Request) -> list[ListedRun]:
         ids = dict.fromkeys(request.query_params.getlist("run"))
@@ -309,14 +321,16 @@ class LivePages:
 
     async def _changes(self, request: Request, look: Look, every: float) -> AsyncIterator[str]:
         """The sections, now and whenever they have changed. A page that lost its connection gets them anew."""
-        sent, at = "", time.monotonic()
+        sent: list[LiveSection] | None = None
+        at = time.monotonic()
         while not self.ending() and not await request.is_disconnected():
             try:
-                found = str(live.parts(await asyncio.to_thread(look)))
+                shown = await asyncio.to_thread(look)
             except FedauditError:  # damaged in the meantime; the page stays as it was
-                found = sent
-            if found != sent:
-                sent, at = found, time.monotonic()
+                shown = sent or []
+            if shown is not sent:
+                sent, at = shown, time.monotonic()
+                found = str(await asyncio.to_thread(live.parts, shown))
                 yield "event: page\n" + "".join(f"data: {line}\n" for line in found.splitlines()) + "\n"
             elif time.monotonic() - at > BEAT:
                 at = time.monotonic()
@@ -385,7 +399,13 @@ def serve(top: Path, sock: socket.socket, tell: Callable[[str], None]) -> None:
 
     app = application(top, token, names(sock), f"fedaudit-{port}", ending)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, ws="none", timeout_graceful_shutdown=2
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        lifespan="off",
+        timeout_graceful_shutdown=2,
     )
     server = uvicorn.Server(config)
     tell(f"http://{names(sock)[0]}/?{TOKEN}={token}")
