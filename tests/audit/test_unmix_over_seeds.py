@@ -67,10 +67,10 @@ def digits(folder: Path) -> dict[str, Any]:
 
 def world(name: str, seed: int, notes: Path) -> Config:
     if name == "adapter":
-        return adapted(notes, seed, 500, 1)
+        return adapted(notes, seed, 800, 1)
     small = {"name": "cnn"} if name == "cnn" else {"name": "mlp", "hidden": [16]}
     return parse({
-        "data": digits(notes.parent) | {"limit": 1000},
+        "data": digits(notes.parent),
         "model": small,
         "federation": {"parties": 2, "rounds": 2, "members": 0.3, "nonmembers": 0.35, "seed": seed},
         "audit": {"attacks": ["unmix"], "fpr": [0.01]},
