@@ -3,8 +3,8 @@
     python -m docs.make_one_update run [NAMES] --data FOLDER --out FOLDER
     python -m docs.make_one_update tables --out FOLDER
 
-`run` writes one JSON file for each case (all, or those named). FOLDER of data has basket100.npz and adult.npz. Setting:
-five parties, rounds of one local epoch in batches of 32 (Adam at 1e-3, SGD at 0.1), an MLP 512-256-128, records drawn
+`run` writes one JSON file for each case (all, or those named). FOLDER of data has adult.npz. Setting: five
+parties, rounds of one local epoch in batches of 32 (Adam at 1e-3, SGD at 0.1), an MLP 512-256-128, records drawn
 by seed 0, 6,000 other records as outsiders, of which 2,000 are looked at. Each party's update of rounds 1, 5 and 10 is
 looked at; figures are over all parties of a round together.
 """
@@ -88,7 +88,7 @@ def private(module: nn.Module) -> Any:
             for group in self.param_groups:
                 for weight in group["params"]:
                     weight.grad += torch.randn_like(weight) * 0.1 / 32
-            torch.optim.SGD.step.__wrapped__(self)  # type: ignore[attr-defined]
+            super().step()
 
     return Noised(module.parameters(), lr=0.1)
 
@@ -148,18 +148,13 @@ LABELS: dict[str, Labelled] = {
 class World:
     """The records of a data set, shuffled: those of parties come first, the outsiders last."""
 
-    folder: Path
+    folder: Path = Path("data")
     seen: dict[str, Records] = field(default_factory=dict)
 
     def records(self, name: str) -> Records:
         if name not in self.seen:
-            if name == "baskets":
-                stored = np.load(self.folder / "basket100.npz", allow_pickle=False)
-                x = np.unpackbits(stored["bits"], axis=1)[:, : int(stored["n_features"])].astype(np.float32)
-                found = Records(x, stored["y"].astype(np.int64), np.arange(len(x)).astype(str))
-            else:
-                asked = parse({"data": {"name": "adult", "path": str(self.folder / "adult.npz")}})
-                found = load(asked.data).records
+            where = {"path": str(self.folder / "adult.npz")} if name == "adult" else {}
+            found = load(parse({"data": {"name": name, **where}}).data).records
             order = np.random.default_rng(0).permutation(len(found))
             self.seen[name] = found.take(order)
         return self.seen[name]
@@ -258,7 +253,7 @@ def looked(
     if trial.sum:
         both = [np.concatenate([getattr(own, name) for own in mine]) for name in ("x", "y", "id")]
         together = Records(both[0], both[1], both[2])
-        state = secagg(sent, trial.records) if trial.quantised else mean(sent, start)
+        state: State = secagg(sent, trial.records) if trial.quantised else mean(sent, start)
         sent, mine = [state], [together]
     seen, unable, seconds = [], list[str](), 0.0
     for at, (state, own) in enumerate(zip(sent, mine, strict=True)):
