@@ -139,18 +139,19 @@ def test_what_leads_is_not_behind(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.evidence
-def test_for_people_it_is_not_behind_either() -> None:
+@pytest.mark.parametrize("fresh", [0.0, 0.5])
+def test_for_people_it_is_not_behind_either(fresh: float) -> None:
     prepared = prepare(parse({
         "data": {"name": "baskets", "limit": 2000},
         "model": {"name": "mlp", "hidden": [16]},
         "federation": {"parties": 2, "rounds": 3, "partition": "subjects", "member_subjects": 0.4,
-                       "nonmember_subjects": 0.25, "fresh": 0.0, "seed": 6},
+                       "nonmember_subjects": 0.25, "fresh": fresh, "seed": 6},
         "audit": {"attacks": ["subject-unmix", "subject-matched", "subject-loss"]},
     }))  # fmt: skip
     audit = watch(prepared)
     assert audit.failed == {}
     found = {key: result.estimates["auc"] for key, result in pooled(audit).items()}
     for (attack, model), of in found.items():
-        print(f"people, {model}: {attack} {of.value:.3f} ({of.low:.3f} to {of.high:.3f})")
+        print(f"people, fresh {fresh}, {model}: {attack} {of.value:.3f} ({of.low:.3f} to {of.high:.3f})")
     for model in ("local", "global"):
         assert found["subject-unmix", model].high >= found["subject-matched", model].low

@@ -79,7 +79,6 @@ def test_the_example_runs_from_its_readme_and_halts(tmp_path: Path, environment:
         assert [one["because"] for one in document["run"]["withheld"]] == ["limit crossed"]
         assert any("A part of the model is exchanged" in line for line in document["notices"])
         found = {(one["attack"], one["model"], one["party"]): one["estimates"] for one in document["results"]}
-        print(party, found["unmix", "local", None]["auc"], document["run"]["withheld"])
         assert found["unmix", "local", None]["auc"]["low"] > 0.7
         assert_shown(document, (tmp_path / "audit" / party / "report.html").read_text())
 

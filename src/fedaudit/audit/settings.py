@@ -47,13 +47,12 @@ if TYPE_CHECKING:  # reference models need torch; an audit without them does not
 HEADLINE_FPR = 0.01
 MOST_FOLLOWED = 500  # rounds after which the leading attacks are looked at
 # Fixed before looking: the strongest kind of attack that a vantage can feed is its primary one. Where it can feed none
-# of these, the first that was asked for.
+# of these, the first that was asked for. Unmix is not run everywhere (docs/unmix.md, who leads).
 FILTERS = ("matched-filter", "subject-matched")
 UNMIXES = ("unmix", "subject-unmix")
 STRONGEST_FIRST = (
-    "unmix",
+    *UNMIXES,
     *FILTERS,
-    "subject-unmix",
     *("fusion", "gradient-cosine", "fta-confidence", "fta-loss", "loss"),
     *("subject-loss", "subject-fta"),
     *("tear", "gap"),
@@ -62,8 +61,6 @@ STRONGEST_FIRST = (
 # many weights for each member in the sum, networks can learn members by heart in layers that it does not look at
 # (docs/matched-filter.md, the map).
 SMALL_HEAD, FEW_WEIGHTS = 0.2, 5.0
-# Unmix leads wherever it is run; for people only under a declared noise defence and where the filter's layer is a small
-# head (docs/unmix.md, who leads).
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,6 @@ class Settings:
     # By model: weights of the layer that the filter looks at, for each member in the sum.
     weights_per_member: Mapping[str, float] = field(default_factory=dict)
     filter_share: float = 1.0  # of all the model's weights, those of that layer
-    noisy: bool = False  # a defence that adds noise was declared
     # By the text of a party's limit: the attacks that cannot decide it.
     left_out_of: Mapping[str, frozenset[str]] = field(default_factory=dict)
     # By name: the questions for which something was prepared, and what that is.
@@ -146,9 +142,8 @@ class Settings:
         """The attacks on who was trained on that this vantage can run, those that are expected to find most first."""
         few = self.weights_per_member.get(MODELS[vantage], FEW_WEIGHTS) < FEW_WEIGHTS
         small = self.filter_share < SMALL_HEAD
-        first, last = UNMIXES if small or self.noisy else (), FILTERS if small and few else ()
-        between = [name for name in STRONGEST_FIRST if name not in (*first, *last)]
-        ordered = [*first, *between, *last]
+        last = FILTERS if small and few else ()
+        ordered = [*(name for name in STRONGEST_FIRST if name not in last), *last]
         order = {name: place for place, name in enumerate(ordered)}
         usable = [attack for attack in self.on(vantage, MODELS[vantage]) if of_membership(attack)]
         # One with options of its own comes after the plain one.

@@ -148,7 +148,6 @@ class Request:
             unmixings={v: unmix_options(self.config, promises, v) for v in variants(signals, OF_UNMIXING)},
             asked={**looking(audit, audit.attacks), **at_delta_of(self.promises, self.asked)},
             legend=self.legend,
-            noisy=self.noisy,
             **known,
         )
 
