@@ -27,7 +27,7 @@ def follow(page: Path, folder: Path) -> list[str]:
 def command(line: str, folder: Path) -> str:
     exits = EXITS.search(line)
     allowed = {int(code) for code in exits[1].split(" or ")} if exits else {0}
-    program, *arguments = shlex.split(EXITS.sub("", line))
+    program, *arguments = shlex.split(EXITS.sub("", line), comments=True)
     if program == "fedaudit":
         done = fedaudit(*arguments, cwd=folder, columns=80)
     else:

@@ -1,4 +1,4 @@
-"""The examples of the README run as printed, one after the other, in one folder."""
+"""The examples of README and docs/commands.md run as printed, one after the other, in one folder."""
 
 import json
 import re
@@ -12,8 +12,9 @@ from tests.pages import BLOCK, command
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
-CODE = {language: text for language, text in BLOCK.findall(PAGE) if language}
-COMMANDS = re.findall(r"^\| `(fedaudit .*?)` \|", PAGE, re.MULTILINE)
+COMMANDS_PAGE = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+CODE = {language: text for language, text in BLOCK.findall(PAGE + COMMANDS_PAGE) if language}
+COMMANDS = re.findall(r"^\| `(fedaudit .*?)` \|", COMMANDS_PAGE, re.MULTILINE)
 
 # What a reader has and the page cannot print: data, scores, and checkpoints with the game that they were trained by.
 READERS = """
