@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -69,11 +69,12 @@ class Auditor:
     """Live and stored rounds go through the same `absorb`. `snapshot` may be called after any round and changes
     nothing. `task` may be None if only stored rounds are absorbed."""
 
-    def __init__(self, task: Task | None, game: Game, settings: Settings):
+    def __init__(self, task: Task | None, game: Game, settings: Settings, *, like: Outlooks | None = None):
+        """`like`: of an audit with the same game and settings, for what does not change from round to round."""
         self.task, self.game, self.settings = task, game, settings
         self.fprs, dropped = settings.reachable_fprs(game)
         self.notices = [*settings.notices, *dropped, *_references_assumed(settings.attacks)]
-        self.outlooks = Outlooks(game, settings, task)
+        self.outlooks = Outlooks(game, settings, task, like)
         self.history: dict[tuple[str, str, str], dict[int, Estimates]] = {}
         self.bands: dict[tuple[str, str, str], OverRounds] = {}
         self.trajectories = Trajectories(settings.followed, settings.confidence)
@@ -88,8 +89,8 @@ class Auditor:
         self.observers: dict[str, Observer] = {name: one for name, one in observers.items() if one is not None}
 
     def fresh(self) -> Auditor:
-        """The same audit before its first round."""
-        return Auditor(self.task, self.game, self.settings)
+        """The same audit before its first round. What was prepared from the records serves it, too."""
+        return Auditor(self.task, self.game, self.settings, like=self.outlooks)
 
     # ------------------------------------------------------------------ collect
 
@@ -417,7 +418,7 @@ class Auditor:
             with suppress(*OF_OTHERS):  # a model that cannot be asked has no accuracy, and that is told elsewhere
                 right = self.right_answers()
         history = [
-            {"of": list(of), "round": round, "found": {name: asdict(estimate) for name, estimate in found.items()}}
+            {"of": list(of), "round": round, "found": {name: _plainly(each) for name, each in found.items()}}
             for of, rounds in self.history.items()
             for round, found in rounds.items()
         ]
@@ -477,6 +478,11 @@ def _scored(scores: Scores, sight: Sight, attack: Any) -> dict[str, Any]:
         "score": scores.of(sight, attack)[judged],
         "reference": spent(sight, attack)[judged],
     }
+
+
+def _plainly(estimate: Estimate) -> dict[str, Any]:
+    """Its fields hold nothing that must be copied, as `asdict` would."""
+    return {field.name: getattr(estimate, field.name) for field in fields(estimate)}
 
 
 def _estimate(fields: dict[str, Any]) -> Estimate:

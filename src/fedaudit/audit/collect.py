@@ -60,16 +60,18 @@ class Sight:
         task: Task | None,
         lasting: bool = True,
         losses: updates.Losses | None = None,
+        like: Sight | None = None,
     ):
         """`lasting`: this sight sees every round. If not, it asks only the last model, when a score is needed.
-        `losses`: what all sights know of the model that was asked last."""
+        `losses`: what all sights know of the model that was asked last. `like`: one of the same records and attacks,
+        for what does not change from round to round."""
         self.model, self.index, self.candidates = model, index, game.candidates
         self.id, self.party = game.candidates.id[index], game.candidates.party[index]
         self.role = game.truth.role[index]
         self.of_role = {role: self.role == role.value for role in Role}
         subject = game.candidates.subject_number
         self.subject = None if subject is None else subject[index]
-        self.reference = reference_half(game, index)
+        self.reference: Bools = like.reference if like else reference_half(game, index)
         self.row_index, self.owner = rows_of(game.candidates.owner, index)
         self.row_ids = game.candidates.rows.id[self.row_index]
         self.attacks = list(attacks)
@@ -80,7 +82,8 @@ class Sight:
         signals = self.signals(attacks)
         self.losses = losses or updates.Losses()
         filters = variants(signals, updates.NEEDS)
-        self.filters = {v: updates.Filtering(settings.filter_of(v), self.losses) for v in filters}
+        fresh = {v: updates.Filtering(settings.filter_of(v), self.losses) for v in filters}
+        self.filters: dict[str, updates.Filtering] = like.filters if like else fresh
         searches = {v: settings.search_of(v) for v in variants(signals, searching.NEEDS)}
         self.usual_own = settings.search.own
         taught = {attack.own or self.usual_own for attack in attacks if "own" in attack.fitted_on}

@@ -62,7 +62,7 @@ class Outlook:
 
 
 class Outlooks:
-    def __init__(self, game: Game, settings: Settings, task: Task | None):
+    def __init__(self, game: Game, settings: Settings, task: Task | None, like: Outlooks | None = None):
         self.game, self.settings, self.task = game, settings, task
         pairs = settings.watched()
         wanted: dict[Key, list[BaseAttack]] = {}
@@ -70,9 +70,9 @@ class Outlooks:
             for party in self._parties(model):
                 attacks = wanted.setdefault(self.key(vantage, model, party), [])
                 attacks += [attack for attack in settings.on(vantage, model) if attack not in attacks]
-        self.losses = Losses()
+        self.losses: Losses = like.losses if like else Losses()
         wanted.setdefault(None, [])  # always, to measure the accuracy of the released model
-        self.sights = {key: self._sight(key, attacks) for key, attacks in wanted.items()}
+        self.sights = {key: self._sight(key, attacks, like) for key, attacks in wanted.items()}
         self.own = self._own()
         self.all = [
             Outlook(vantage, model, party, tuple(settings.on(vantage, model)), self.sight(vantage, model, party))
@@ -91,7 +91,7 @@ class Outlooks:
         answered_differently = vantage is Vantage.LABEL_ONLY_CLIENT or self.settings.bent(vantage)
         return f"({vantage.value})" if answered_differently else None
 
-    def _sight(self, key: Key, attacks: list[BaseAttack]) -> Sight:
+    def _sight(self, key: Key, attacks: list[BaseAttack], like: Outlooks | None) -> Sight:
         local = key in self.game.parties
         candidates = self.game.candidates
         index = candidates.of_party(str(key)) if local else np.arange(len(candidates))
@@ -106,6 +106,7 @@ class Outlooks:
             task=self.task,
             lasting=lasting,
             losses=self.losses,
+            like=like.sights[key] if like else None,
         )
 
     def _own(self) -> Sight | None:

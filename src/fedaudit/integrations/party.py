@@ -29,7 +29,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, Unpack, get_args
 
@@ -401,6 +401,8 @@ class SelfAudit:
             log.error("fedaudit: %s. Nothing will be audited%s", error, ", or sent." if self.protects else ".")
         # By run, node and vantage: trying out the attacks takes a large model about a local epoch.
         self._suited: dict[tuple[str, str, Vantage], Settings | UndecidableError] = {}
+        self._last: tuple[str, str] | None = None  # run and node
+        self._ready: dict[tuple[str, Vantage], Auditor] = {}  # theirs, before the first round
 
     def refused(self, seat: Seat) -> Refused | None:
         """Did this party halt, as far as its host remembers?"""
@@ -572,6 +574,9 @@ class SelfAudit:
             raise FedauditError("party-game", what, "Give the game of this party alone, from fedaudit.set_aside.")
         asked = checked(self._rounds(seat), **self.options)
         whose = (seat.run, seat.node, vantage)
+        auditor = self._again(key, seat, vantage, game)
+        if auditor is not None:
+            return self._watch(key, seat, auditor, index)
         task = as_task(self.model, game, self.options.get("forward"), self.options.get("exchanged"))
         if whose not in self._suited:
             fit = settled(Request.beside(asked, game, vantages=(vantage,)), task)
@@ -580,7 +585,19 @@ class SelfAudit:
         if isinstance(settings, UndecidableError):
             raise settings
         auditor = Auditor(task, game, settings)
-        (party,) = game.parties
+        self._ready[key, vantage] = auditor.fresh()
+        return self._watch(key, seat, auditor, index)
+
+    def _again(self, key: str, seat: Seat, vantage: Vantage, game: Game) -> Auditor | None:
+        """What this process prepared from the same records in an earlier round; of one node, since a simulation has
+        many."""
+        if (seat.run, seat.node) != self._last:
+            self._last, self._ready = (seat.run, seat.node), {}
+        ready = self._ready.get((key, vantage))
+        return ready.fresh() if ready is not None and alike(ready.game, game) else None
+
+    def _watch(self, key: str, seat: Seat, auditor: Auditor, index: int) -> Watch:
+        (party,) = auditor.game.parties
         folder = seat.of_party(party)
         out = None if folder is None else folder / WITHIN[key]
         memory, vocabulary = seat.memory(key, party), self.options.get("vocabulary", ())
@@ -615,6 +632,21 @@ class SelfAudit:
             what = "how many rounds are planned is neither given nor told by the run"
             raise FedauditError("rounds", what, "Give rounds=...: the intervals share their error among them.")
         return planned
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Do they hold the same? Arrays and what holds them have no plain ==."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    if is_dataclass(one):
+        return all(alike(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(alike(value, other[key]) for key, value in one.items())
+    return bool(one == other)
 
 
 def _code(error: Exception) -> str:
