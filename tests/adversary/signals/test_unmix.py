@@ -159,6 +159,33 @@ def test_gradients_without_a_rule_are_taken_one_by_one() -> None:
     assert found.explained == pytest.approx(explained, abs=1e-9)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_gradients_of_an_lstm_are_those_of_a_backward_pass_for_each_record(
+    bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(6, 4, num_layers=2, batch_first=True, bias=bias)
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.head(self.lstm(x)[0][:, -1])
+            return out
+
+    torch.manual_seed(0)
+    module = Recurrent().double().eval()
+    x, y = torch.randn(23, 5, 6).double(), torch.randint(0, 3, (23,))
+    monkeypatch.setattr(ghost, "ROWS", 7)
+    setup = unmix.prepare(module, losses, x, y, **GIVEN)
+    assert setup.unrolled == {"lstm"}
+    found = unmix._unrolled(setup, module)
+    assert set(found) == {name for name, _ in module.named_parameters() if name.startswith("lstm.")}
+    for i, one in enumerate(naive(module, losses, x, y, list(found))):
+        for name, gradient in one.items():
+            assert torch.allclose(found[name][i], gradient, rtol=1e-9, atol=1e-14)
+
+
 @pytest.mark.parametrize("name", ["linear, few positions", "convolution", "embedding"])
 def test_a_sketch_is_the_same_map_of_every_gradient_and_of_the_update(name: str) -> None:
     module, x, y, made, _ = world(name)

@@ -290,17 +290,31 @@ def embedding(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
 def lstm(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
     """Every layer of it is a linear one on (input, hidden state), called once for each position: see `unrolled`."""
     assert isinstance(layer, nn.LSTM)
-    steps = len(calls) // layer.num_layers
     sums = []
+    for part, x, b in _of_lstm(layer, calls):
+        given = {name: updates[f"{name}_{part}"] for name in ("weight", "bias") if f"{name}_{part}" in updates}
+        if given:
+            sums.append(_products(x, b, given))
+    return sum_calls(norm2 for norm2, _ in sums), sum_calls(inner for _, inner in sums)
+
+
+def lstm_gradients(layer: nn.LSTM, calls: Calls) -> dict[str, Tensor]:
+    """The gradients themselves, by parameter: n x its shape."""
+    found: dict[str, Tensor] = {}
+    for part, x, b in _of_lstm(layer, calls):
+        found |= {f"weight_{part}": b.mT @ x, f"bias_{part}": b.sum(1)}
+    return found
+
+
+def _of_lstm(layer: nn.LSTM, calls: Calls) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Each of its products: its name, what went in and the gradients at what came out, n x positions x ..."""
+    steps = len(calls) // layer.num_layers
     for number in range(layer.num_layers):
         own = calls[number * steps : (number + 1) * steps]
         a, b = torch.stack([c.a for c in own], dim=1), torch.stack([c.b for c in own], dim=1)
         width = a.shape[2] - layer.hidden_size
-        for part, x in ((f"ih_l{number}", a[..., :width]), (f"hh_l{number}", a[..., width:])):
-            given = {name: updates[f"{name}_{part}"] for name in ("weight", "bias") if f"{name}_{part}" in updates}
-            if given:
-                sums.append(_products(x, b, given))
-    return sum_calls(norm2 for norm2, _ in sums), sum_calls(inner for _, inner in sums)
+        yield f"ih_l{number}", a[..., :width], b
+        yield f"hh_l{number}", a[..., width:], b
 
 
 def unrolled(layer: nn.LSTM, step: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Any]:

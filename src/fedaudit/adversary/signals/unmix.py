@@ -56,8 +56,8 @@ SMALLEST = 0.01  # of the mean root mean square is added to each, so that no inp
 @dataclass(frozen=True)
 class UnmixSetup:
     """`formed`: layers whose weights are shared by many positions, so that gradients are formed. `vectors`: layers
-    whose gradient is a short vector. The other fast ones have one position. What is not fast takes a backward pass a
-    record."""
+    whose gradient is a short vector. The other fast ones have one position. `unrolled`: LSTMs, whose gradients one pass
+    gives for many records. What else is not fast takes a backward pass a record."""
 
     x: Tensor
     y: Tensor
@@ -66,6 +66,7 @@ class UnmixSetup:
     _: KW_ONLY
     formed: Mapping[str, Limit]
     vectors: frozenset[str]
+    unrolled: frozenset[str]
     damping: float
     ridge: float
     sketch: int
@@ -99,7 +100,8 @@ def prepare(
     if x.dim() == 4:
         x = x.contiguous(memory_format=torch.channels_last)
     few, labels = x[: ghost.FEW], y[: ghost.FEW]
-    formed, vectors, fast, sizes = dict[str, Limit](), set[str](), set[str](), dict[str, int]()
+    formed, sizes = dict[str, Limit](), dict[str, int]()
+    fast, vectors, unrolled = set[str](), set[str](), set[str]()
     with ghost.evaluating(module):
         examined = ghost.examine(module, chosen, few)
         plan = replace(examined, fast=examined.fast & set(chosen))
@@ -107,8 +109,11 @@ def prepare(
         for name in plan.fast:
             own, part = _own(chosen[name]), module.get_submodule(name)
             rule = rule_for(part, own)
+            if isinstance(part, nn.LSTM):
+                unrolled.add(name)
+                continue
             if rule is None and layers.rule_for(part) is not layers.normalisation:
-                continue  # grouped convolutions, LSTM: no rule of its own
+                continue  # grouped convolutions: no rule of its own
             fast.add(name)
             if rule is None:
                 vectors.add(name)
@@ -130,6 +135,7 @@ def prepare(
         plan,
         formed=formed,
         vectors=frozenset(vectors),
+        unrolled=frozenset(unrolled),
         damping=damping,
         ridge=ridge,
         sketch=sketch,
@@ -389,13 +395,16 @@ def _formed(layer: nn.Module, rule: LayerRule, calls: Calls, own: frozenset[str]
 
 
 def _slowly(setup: UnmixSetup, module: nn.Module, updates: Mapping[str, Tensor]) -> Iterator[Templates]:
-    """Parameters that no rule covers: every record's gradient by a backward pass of its own."""
+    """Parameters that no rule of whitening covers: every record's gradient, formed."""
     names = [name for layer in setup.plan.slow for name in setup.plan.layers[layer]]
     if not names:
         return
-    every = list(ghost.naive(module, setup.losses, setup.x, setup.y, names))
+    found = _unrolled(setup, module)
+    rest = [name for name in names if name not in found]
+    every = list(ghost.naive(module, setup.losses, setup.x, setup.y, rest)) if rest else []
     for seed, name in enumerate(names):
-        g, u = torch.stack([one[name] for one in every]), updates[name].double()
+        u = updates[name].double()
+        g = found[name] if name in found else torch.stack([one[name] for one in every])
         if g.dim() == 2:
             yield _of_vectors(setup, g, u)
             continue
@@ -406,6 +415,28 @@ def _slowly(setup: UnmixSetup, module: nn.Module, updates: Mapping[str, Tensor])
         out, into = Map.of(outer, setup, high, -2 * seed - 1), Map.of(inner, setup, wide, -2 * seed - 2)
         f = out.templates.to(g.dtype) @ (g @ into.templates.T.to(g.dtype))
         yield Formed(f.flatten(1), (out.update @ u @ into.update.T).flatten())
+
+
+def _unrolled(setup: UnmixSetup, module: nn.Module) -> dict[str, Tensor]:
+    """The gradients of LSTMs, which one pass gives for many records."""
+    if not setup.unrolled:
+        return {}
+    size, plan = ghost.rows_at_once(setup.x, setup.y), replace(setup.plan, fast=setup.unrolled)
+
+    def see(own: nn.Module, start: int) -> dict[str, Tensor]:
+        rows = slice(start, start + size)
+        calls = ghost.calls_of(own, setup.losses, setup.x[rows], setup.y[rows], plan)
+        formed = {name: layers.lstm_gradients(_lstm(own, name), calls[name]) for name in setup.unrolled}
+        return {full: formed[name][_last(full)] for name in setup.unrolled for full in plan.layers[name]}
+
+    parts = ghost.for_each(see, range(0, len(setup.x), size), module, torch.get_num_threads())
+    return {full: torch.cat([part[full] for part in parts]) for full in parts[0]}
+
+
+def _lstm(module: nn.Module, name: str) -> nn.LSTM:
+    layer = module.get_submodule(name)
+    assert isinstance(layer, nn.LSTM)
+    return layer
 
 
 # ------------------------------------------------------------------ the regression
