@@ -55,6 +55,8 @@ def test_nothing_is_cut_on_paper_and_nothing_empties_half_a_page(tmp_path: Path,
     assert found["high"]
     assert max(found["high"]) < 0.3 * HIGH
     assert [wrong for wrong in opened.page.evaluate(LOOK)["wrong"] if "lies over" not in wrong] == []
+    heads = "[...document.querySelectorAll('thead button')].map((each) => getComputedStyle(each).display)"
+    assert set(opened.page.evaluate(heads)) == {"contents"}  # else a table that goes on has no head on the next page
 
 
 SHORT: dict[str, Callable[[], str]] = {
