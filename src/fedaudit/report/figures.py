@@ -113,7 +113,7 @@ def lines(
     """Lines with bands. A missing value is a gap; a lone value is a dot with its interval."""
     frame = Frame(x, y, WIDTH, HEIGHT)
     thin = [_thin(s, MOST_POINTS) for s in series]
-    body = [frame.grid(), frame.path("chance", [frame.at(a, b) for a, b in chance])]
+    body = [frame.grid(), *([frame.path("chance", [frame.at(a, b) for a, b in chance])] if chance else [])]
     body += [frame.band(s) for s in thin]
     body += [frame.line(s) for s in thin]
     for s in series:
