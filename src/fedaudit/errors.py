@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NoReturn
@@ -78,12 +78,16 @@ def stop_at_once(*_: object) -> NoReturn:
     os._exit(INTERRUPTED)
 
 
-def suggest(word: str, known: Iterable[str], beside: Iterable[str] = ()) -> str:
+def suggest(word: str, known: Iterable[str], beside: Mapping[str, str] | None = None) -> str:
     """Advice for an unknown word: the nearest known word, and the list of all known ones. Words `beside` these may be
-    meant, and are not listed."""
-    names = sorted(known)
-    near = get_close_matches(word, names, n=1, cutoff=0.5) or get_close_matches(word, beside, n=1, cutoff=0.5)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
+    meant, too; they are not listed, and what is said of each says where it is known."""
+    names, elsewhere = sorted(known), beside or {}
+    if near := get_close_matches(word, names, n=1, cutoff=0.5):
+        hint = f"Did you mean {near[0]!r}? "
+    elif near := get_close_matches(word, sorted(elsewhere), n=1, cutoff=0.5):
+        hint = f"Did you mean {near[0]!r}, {elsewhere[near[0]]}? "
+    else:
+        hint = ""
     return f"{hint}Known: {', '.join(names)}."
 
 

@@ -162,7 +162,7 @@ def test_a_key_of_another_data_set_is_refused(data: dict[str, Any], says: str) -
 @pytest.mark.parametrize(
     ("given", "code", "says"),
     [
-        ({"data": {"pth": "a"}}, "unknown-key", "unknown key 'data.pth'.*Did you mean 'path'"),
+        ({"data": {"pth": "a"}}, "unknown-key", "unknown key 'data.pth'.*Did you mean 'path', a key of .* and others"),
         (
             {"defences": [{"name": "l2", "strength": 1}, {"name": "l2", "strenth": 1}]},
             "unknown-key",

@@ -104,6 +104,15 @@ def test_a_document_is_never_on_both_sides(split: bool | None, tmp_path: Path) -
     assert bool(set(authors[member]) & set(authors[~member])) == bool(split)
 
 
+def test_too_few_documents_are_not_told_to_split_people_who_may_be_split_already(tmp_path: Path) -> None:
+    rows = [{"text": f"{number:03d} {'abc' * 30}", "who": "author"} for number in range(2)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    federation = parse({"federation": {"parties": 3, "split_subjects": True}}).federation
+    with pytest.raises(FedauditError, match=r"a document has one role") as caught:
+        build(loaded(tmp_path / "a.jsonl", author="who"), federation, np.random.default_rng(0))
+    assert "split_subjects" not in str(caught.value)
+
+
 @pytest.mark.parametrize(("name", "content", "message"), [
     ("a.jsonl", '{"txt": "x"}', "has no 'text'.*Did you mean 'txt'"), ("a.jsonl", "[1]", "line 1 of .* is no JSON"),
     ("a.jsonl", '{"text": 3}', "'text' in line 1 .* is no text"), ("a.csv", "x", "is none of .txt, .jsonl"),

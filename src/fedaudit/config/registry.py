@@ -178,13 +178,17 @@ class Registry:
                 what = f"{key} belongs to {', '.join(owners)}, not to {name}"
                 todo = f"Remove it, or choose another {self.word}: {name} takes {takes}."
                 raise refused(self.wrong_key, key, what, todo)
-            others = {each for other in self.entries.values() for each in other.keys}
-            todo = suggest(str(key), entry.options.model_fields, sorted(others))
+            others = {each: self._whose(each) for other in self.entries.values() for each in other.keys}
+            todo = suggest(str(key), entry.options.model_fields, others)
             raise refused(UNKNOWN_KEY, str(key), "unknown key", todo)
         for key, info in entry.keys.items():
             if info.is_required() and key not in given:
                 todo = f"Write {key} = ... below its name."
                 raise refused(self.wrong_key, key, f"{name} needs {key}", todo)
+
+    def _whose(self, key: str) -> str:
+        owners = [other.name for other in self.entries.values() if key in other.keys]
+        return f"a key of {', '.join(owners[:3])}{' and others' if len(owners) > 3 else ''}"
 
     def written(self, plain: Mapping[str, Any]) -> dict[str, Any]:
         """A section as it is stored and hashed.

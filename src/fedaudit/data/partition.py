@@ -16,6 +16,7 @@ from fedaudit.types import Candidates, Dataset, Game, Ints, Notice, Records, Rol
 REDRAWS = 100  # how often a Dirichlet split is repeated if it leaves a party with too few records
 LABEL, SUBJECT = "label", "subject"  # columns that are no attributes
 DOCUMENT = "document"  # the attribute, and the session, of records that are parts of one text
+FEW_PEOPLE = "few-people"  # the code of what is said then
 LEAST = 10  # records of a party: fewer cannot be split into members and two kinds of non-members
 LONGEST = 60  # characters of a value that names a party
 
@@ -65,7 +66,15 @@ def _whole_documents(dataset: Dataset, federation: FederationSection, rng: np.ra
     records = dataset.records
     by_document = replace(records, subject=records.attributes[DOCUMENT].astype(np.str_))
     dealt = replace(dataset, records=by_document, session=None)
-    found = build(dealt, federation.model_copy(update={"split_subjects": False}), rng)
+    try:
+        found = build(dealt, federation.model_copy(update={"split_subjects": False}), rng)
+    except FedauditError as error:
+        if error.code != FEW_PEOPLE:
+            raise
+        what = (
+            f"a document has one role (trained on, evaluation or calibration), and {dataset.name} has too few of them"
+        )
+        raise FedauditError(FEW_PEOPLE, f"{what} for {federation.parties} parties", "Use fewer parties.") from None
     rows = replace(found.candidates.rows, subject=records.subject)
     return replace(found, candidates=replace(found.candidates, rows=rows, subject=records.subject))
 
@@ -227,7 +236,7 @@ def _roles_of_people(home: Ints, parties: int, shares: tuple[float, float], rng:
 
 def _one_role_each(why: str) -> FedauditError:
     return FedauditError(
-        "few-people",
+        FEW_PEOPLE,
         f"a person has one role (trained on, evaluation or calibration) in all parties: {why}",
         "Use fewer parties or another partition; or set federation.split_subjects = true, under which outsiders are "
         "other records of the same people, and the risk is understated.",
