@@ -71,7 +71,8 @@ def prepare(data: Path, out: Path) -> None:
         for role, speech in speeches
         if role.partition("|")[0] not in public and len(tokenizer.encode(speech).ids) > LENGTH
     ]
-    (out / "lines.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    drawn = sorted(np.random.default_rng(0).permutation(len(lines))[:LINES].tolist())
+    (out / "lines.jsonl").write_text("\n".join(json.dumps(lines[place]) for place in drawn), encoding="utf-8")
     if not (out / "base/config.json").is_file():
         (out / "public.jsonl").write_text("\n".join(json.dumps({"text": speech}) for speech in known), encoding="utf-8")
         train_base(out)
@@ -104,7 +105,7 @@ def make(cell: str, seed: int, out: Path) -> None:
         game = {"partition": "subjects", "member_subjects": 0.3, "nonmember_subjects": 0.3, "fresh": FRESH[cell]}
         attacks = OF_PEOPLE
     config = parse({
-        "data": {**data_of(out / "lines.jsonl", out), "author": "role", "limit": LINES},
+        "data": {**data_of(out / "lines.jsonl", out), "author": "role"},
         "model": model,
         "federation": {
             "parties": PARTIES, "rounds": rounds, "local_epochs": 1, "batch_size": 16, "lr": lr, "seed": seed, **game
@@ -118,7 +119,7 @@ def make(cell: str, seed: int, out: Path) -> None:
 
 FEW_LINES, STEPS, OUTSIDERS = (1, 2, 4, 8, 16, 64), (1, 4, 16), 200
 LOOKED_AT = {  # what is looked at of a model that is fine-tuned whole
-    "projres, 96 inputs": "embed_out",
+    "projres, 96 inputs": "lm_head",
     "projres, 384 inputs": "gpt_neox.layers.1.mlp.dense_4h_to_h",
     "token-presence": "gpt_neox.embed_in",
 }
