@@ -15,6 +15,7 @@ from torch import nn
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.loop import Recording, record
 from fedaudit.results.document import SCHEMA_FILE, Document
+from fedaudit.results.running import Follower
 from fedaudit.types import Observation, Round, Trained
 from tests.integrations.worlds import PARTIES, full_disk, games, mean, net, part, train
 
@@ -163,6 +164,22 @@ def test_F7_a_model_from_before_is_a_new_branch(tmp_path: Path) -> None:
     assert "Round 2 started from the model of round 1, not from the last one: the server went back" in text(
         audit.document
     )
+
+
+def test_a_round_that_is_done_again_has_no_risk_of_the_one_that_was_thrown_away(tmp_path: Path) -> None:
+    """The journal told what was found about the model that nobody kept as if it were the new one's."""
+    model = seeded()
+    with recorded(tmp_path, model) as audit:
+        loop(audit, model, range(1, 3))
+        old = copy.deepcopy(model.state_dict())
+        loop(audit, model, range(3, 4))
+        assert Follower(tmp_path).look().rounds[-1].risks
+        model.load_state_dict(old)
+        audit.model = {k: v.numpy() for k, v in old.items()}
+        loop(audit, model, range(3, 4), seed=50)
+        assert Follower(tmp_path).look().rounds[-1].risks == ()
+        loop(audit, model, range(4, 5))
+        assert Follower(tmp_path).look().rounds[-1].risks
 
 
 def test_a_loop_that_was_killed_goes_on(tmp_path: Path) -> None:

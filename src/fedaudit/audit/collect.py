@@ -90,7 +90,8 @@ class Sight:
         numbers = taught | {options.own for options in searches.values()}
         self._own = {many: own_records(game, index, many) for many in numbers}
         self.searches = {v: self._searching(v, options, settings.rounds) for v, options in searches.items()}
-        self.families = settings.families(self.filters, self.searches, settings.unmixing(signals))
+        self.unmixings = settings.unmixing(signals)
+        self.families = settings.families(self.filters, self.searches, self.unmixings)
         self.ledger = Ledger(self.attacks, self.families, self.later)
         self.layers: dict[str, str] = {}  # signals of one layer: which
         self.banks = Banks(settings.references, self.signals(self.attacks), task)
@@ -273,6 +274,7 @@ class Sight:
             "banks": self.banks.state(),
             "search": self.searches[""].state() if "" in self.searches else {},
             "searches": {variant: search.state() for variant, search in self.searches.items() if variant},
+            "adaptive": {variant: each.adaptive for variant, each in self.unmixings.items()},
             "settled": sorted(self.settled),
             "failed": dict(self.failed),
             "notes": [note.stored() for note in self.notes],
@@ -291,6 +293,8 @@ class Sight:
         self.pending, self.looked = None, {}
         for variant, search in self.searches.items():
             search.restore(state["searches"][variant] if variant else state["search"])
+        for variant, unmixing in self.unmixings.items():
+            unmixing.adaptive = state.get("adaptive", {}).get(variant, unmixing.options.adaptive)
         self.settled, self.failed = set(state["settled"]), dict(state["failed"])
         self.notes = [*as_notices(state["notes"])]
         self.rounds, self.absorbed, self.queries = state["rounds"], state["absorbed"], state["queries"]

@@ -246,7 +246,7 @@ class Session:
             with unbroken():
                 if self.auditor and not place.opens:
                     seen = self.auditor.absorb(seen, round)
-                self._record(round, seen)
+                self._record(round, seen, place)
             if self.auditor and place.opens:
                 self._start_over(self.auditor)
             if self.tracking:
@@ -275,10 +275,11 @@ class Session:
             self.gap(gap("round-again", round=round.index))
         return True
 
-    def _record(self, round: Round, seen: Observation | None) -> None:
+    def _record(self, round: Round, seen: Observation | None, place: Place) -> None:
         if self.trace is not None:
             before = self.trace.trouble
-            found = self.auditor.risks(round.index) if self.auditor and not round.probe else []
+            judged = self.auditor and not round.probe and not place.opens  # else what is known is of an abandoned round
+            found = self.auditor.risks(round.index) if self.auditor and judged else []
             self.trace.append(round, seen, found)
             if self.trace.trouble and not before:
                 log.warning("fedaudit: %s", line(self.trace.trouble))

@@ -1,5 +1,6 @@
 """Unmix as an attack: what it finds, from where, and what it says beside its figures."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,8 +8,11 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.attacks.unmix import Fitted
+from fedaudit.adversary.reductions import flatten, unflatten
+from fedaudit.adversary.signals import unmix
 from fedaudit.adversary.signals.updates import UnmixOptions
 from fedaudit.adversary.vantage import view
+from fedaudit.audit import Auditor
 from fedaudit.privacy.statement import Process, Promise
 from fedaudit.session.assemble import unmix_options
 from fedaudit.session.prepare import prepare
@@ -94,6 +98,22 @@ def test_groups_do_not_depend_on_the_order_of_the_candidates() -> None:
     mixed = again.measure(["unmix"], looked, sight.rows.take(order), known, rng)["unmix"]
     assert np.allclose(plain[order], mixed, atol=1e-4)
     assert np.allclose(plain, seen.of[None].values["unmix+coverage=0.5"], atol=1e-4)
+
+
+def test_what_the_first_update_said_of_the_optimiser_is_known_in_another_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A party's audit is restored in every round, and decided anew each time."""
+    prepared = prepare(config(federation=FEDERATION, audit={"vantages": ["client"], "attacks": ["unmix"]}))
+    settings = replace(prepared.settings, unmixings={"": UnmixOptions(adaptive=None)})
+    audit, again = (Auditor(prepared.task, prepared.game, settings) for _ in range(2))
+    made = rounds(prepared)
+    audit.observe(next(made))
+    assert audit.outlooks.everyone.unmixings[""].adaptive is True
+    again.restore(unflatten(*flatten(audit.state())))
+    monkeypatch.setattr(unmix, "uses_adam", lambda *_: pytest.fail("asked again"))
+    again.observe(next(made))
+    assert again.outlooks.everyone.unmixings[""].adaptive is True
 
 
 def test_how_it_is_set_follows_from_the_configuration() -> None:
