@@ -113,6 +113,14 @@ def test_the_figures_are_what_counting_gives() -> None:
     assert last["outsized"] == pytest.approx(norms[-1] / np.mean(norms[1:3]))
 
 
+def test_alike_rows_without_biases_are_no_trap() -> None:
+    """The factors of an adapter, which begin at 0 and have no biases, were taken for a trap in an honest federation."""
+    rng = np.random.default_rng(0)
+    rows = np.outer(rng.normal(size=40), rng.normal(size=8)) + 1e-3 * rng.normal(size=(40, 8))
+    assert "partners" not in figures_of(SeenLayer("", rows, np.zeros(40)))
+    assert figures_of(SeenLayer("", rows, rng.normal(size=40)))["partners"] == 1
+
+
 def test_layers_are_seen_as_the_records_pass_them() -> None:
     task = mlp()
     state, x = task.initial(0), rows(50, 4, "numbers").astype(np.float32)

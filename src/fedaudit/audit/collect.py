@@ -274,7 +274,7 @@ class Sight:
             "banks": self.banks.state(),
             "search": self.searches[""].state() if "" in self.searches else {},
             "searches": {variant: search.state() for variant, search in self.searches.items() if variant},
-            "adaptive": {variant: each.adaptive for variant, each in self.unmixings.items()},
+            "unmixings": {variant: each.state() for variant, each in self.unmixings.items()},
             "settled": sorted(self.settled),
             "failed": dict(self.failed),
             "notes": [note.stored() for note in self.notes],
@@ -294,7 +294,7 @@ class Sight:
         for variant, search in self.searches.items():
             search.restore(state["searches"][variant] if variant else state["search"])
         for variant, unmixing in self.unmixings.items():
-            unmixing.adaptive = state.get("adaptive", {}).get(variant, unmixing.options.adaptive)
+            unmixing.restore(state["unmixings"][variant])
         self.settled, self.failed = set(state["settled"]), dict(state["failed"])
         self.notes = [*as_notices(state["notes"])]
         self.rounds, self.absorbed, self.queries = state["rounds"], state["absorbed"], state["queries"]

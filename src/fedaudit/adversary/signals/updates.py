@@ -17,7 +17,7 @@ from fedaudit.adversary.vantage import View
 from fedaudit.errors import FedauditError
 from fedaudit.stats import hash_order
 from fedaudit.trace.segments import digest
-from fedaudit.types import Bools, Floats, Grant, Ints, Records, State
+from fedaudit.types import Bools, Floats, Grant, Ints, Records, State, Stored
 
 if TYPE_CHECKING:
     import torch
@@ -193,6 +193,13 @@ class Unmixing:
         self.options = options
         self.adaptive = options.adaptive
         self.prepared: list[tuple[Ints, unmix.UnmixSetup]] | None = None
+
+    def state(self) -> Stored:
+        """What the first update said; what is prepared follows from the records."""
+        return {"adaptive": self.adaptive}
+
+    def restore(self, state: Stored) -> None:
+        self.adaptive = state["adaptive"]
 
     def measure(
         self, names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator

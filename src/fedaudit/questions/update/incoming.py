@@ -115,10 +115,12 @@ def figures_of(layer: SeenLayer) -> dict[Figure, float]:
         return {}
     some = _drawn(layer)
     weight, bias = np.asarray(layer.weight[some], np.float32), layer.bias[some]
-    paired = _paired(weight)
-    if layer.following is not None and len(layer.following) >= FEWEST:
-        paired |= _paired(np.asarray(layer.following[:, some].T, np.float32))
-    found: dict[Figure, float] = {"partners": float(paired.mean())}
+    found: dict[Figure, float] = {}
+    if bias.any():  # alike rows part records by their biases alone; factors of adapters are alike, and have none
+        paired = _paired(weight)
+        if layer.following is not None and len(layer.following) >= FEWEST:
+            paired |= _paired(np.asarray(layer.following[:, some].T, np.float32))
+        found["partners"] = float(paired.mean())
     if layer.inputs is not None and len(layer.inputs) >= FEWEST:
         reached = np.asarray(layer.inputs, np.float32) @ weight.T + bias.astype(np.float32)
         if len(reached) < COUNTED:
