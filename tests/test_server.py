@@ -6,25 +6,30 @@ The application is asked directly where it does not matter; streams, signals and
 import asyncio
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urljoin
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from fedaudit import server
 from fedaudit.errors import FedauditError
+from fedaudit.privacy.statement import Process, Promise
 from fedaudit.report import html, live
+from fedaudit.results import advice, study
 from fedaudit.results import document as results
-from fedaudit.results import study
+from fedaudit.results.running import Follower
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.store import RUN, Store
 from fedaudit.types import RoundRisk
@@ -135,8 +140,29 @@ def test_the_token_in_the_address_becomes_a_cookie_that_only_this_site_sends(bro
     said = answer.headers["set-cookie"].lower()
     assert said.startswith(f"fedaudit={TOKEN};")
     assert {"httponly", "samesite=strict", "path=/"} <= {part.strip() for part in said.split(";")}
-    assert browser.get(f"//evil.example/?token={TOKEN}", cookie=None).headers["location"].startswith("/")
-    assert not browser.get(f"//evil.example/?token={TOKEN}", cookie=None).headers["location"].startswith("//")
+
+
+@pytest.mark.parametrize("path", ["//evil.example/x", "///evil.example", "/%2Fevil.example", "/\\evil.example", "/"])
+def test_the_token_leads_to_no_other_host_whatever_the_path(browser: Browser, path: str) -> None:
+    """As a server passes it on: a client would take the second part of //evil.example/x for a host itself."""
+    sent: list[Any] = []
+
+    async def ask() -> None:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b""}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET", "scheme": "http", "server": ("127.0.0.1", 8712), "root_path": ""}
+        scope |= {"path": unquote(path), "raw_path": path.encode(), "query_string": f"a=1&token={TOKEN}".encode()}
+        await browser.app(scope | {"headers": [(b"host", HOST.encode())]}, receive, send)
+
+    asyncio.run(ask())
+    location = dict(sent[0]["headers"])[b"location"].decode()
+    assert urljoin(f"http://{HOST}/", location).startswith(f"http://{HOST}/")
+    assert not location.startswith(("//", "/\\"))
+    assert location.endswith("?a=1")
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8712", "127.0.0.1", "127.0.0.1:8713", "", "localhost"])
@@ -301,11 +327,15 @@ def test_numbers_that_nobody_measured_break_no_page(top: Path) -> None:
 
     with running(top / "odd", rounds=1) as store:
         event = {**json.loads((top / "odd" / JOURNAL).read_text().splitlines()[1])}
-    odd = [float("nan"), 1e308, -1e308, float("inf")]
+    odd = [float("nan"), 1e308, -1e308, float("inf"), 10**400]
     lines = [(top / "odd" / JOURNAL).read_bytes().splitlines(keepends=True)[0]]
+    events = []
     for number, value in enumerate(odd, start=2):
         risk = {"vantage": "x", "model": "y", "attack": "z", "metric": "auc", "value": value, "low": value, "high": 1}
-        made = {**event, "round": number, "at": value, "risks": [risk], "n": number}
+        events.append({**event, "round": number, "at": value, "risks": [risk]})
+        events += [{**event, "round": number, key: value} for key in ("round", "branch", "probe")]
+    for number, made in enumerate(events, start=2):
+        made["n"] = number
         made.pop("check", None)
         body = json.dumps(made)
         lines.append(f'{body[:-1]}, "check": "{journal._check(body)}"}}\n'.encode())
@@ -314,6 +344,9 @@ def test_numbers_that_nobody_measured_break_no_page(top: Path) -> None:
     known = links(browser.get("/").text)
     assert store is not None
     assert browser.get(known["odd"]).status_code == 200
+    assert max(Follower(top / "odd").look().rounds, key=lambda one: one.round).round == 5
+    with Store.read(top / "odd") as read:
+        assert len(read.damaged_lines) == len(events) - 4
 
 
 # ------------------------------------------------------------------ a real process
@@ -415,6 +448,126 @@ def test_what_nothing_has_happened_to_is_drawn_once(top: Path, going: Store, mon
     going.append(round_(4), seen(4), risks(0.04))
     assert pages._run(id) is not first
     assert drawn == ["deep/going", "deep/going"]
+
+
+def streamed(pages: server.LivePages, look: Callable[[], Any], then: Callable[[], None], monkeypatch: Any) -> list[str]:
+    """What is sent first, and what is sent in the six looks after `then`."""
+    looks = iter(range(7))
+    monkeypatch.setattr(pages, "ending", lambda: next(looks, None) is None)
+    monkeypatch.setattr(server, "SEARCH", 0.0)
+
+    class Connected:
+        async def is_disconnected(self) -> bool:
+            return False
+
+    async def follow() -> list[str]:
+        sent: list[str] = []
+        async for each in pages._changes(Connected(), look, 0.0):  # type: ignore[arg-type]
+            if not sent:
+                then()
+            sent.append(each)
+        return sent
+
+    return asyncio.run(follow())
+
+
+def test_the_page_of_a_run_that_is_deleted_says_so_once(
+    top: Path, going: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = server.LivePages(server.RunFolder(top))
+    id = pages.shelf.id(top / "deep" / "going")
+    sent = streamed(pages, lambda: pages._run(id), lambda: shutil.rmtree(top / "deep"), monkeypatch)
+    assert len(sent) == 2
+    assert "data: " in sent[1]
+    assert server.MISSING in sent[1]
+    assert "running" not in sent[1]
+    assert not [folder for folder in pages.shelf.followers if "deep" in folder.parts]  # nothing is kept of it
+
+
+@pytest.mark.parametrize(("damage", "says"), [(True, "study.json"), (False, server.MISSING)])
+def test_the_page_of_a_study_that_is_damaged_or_deleted_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bool, says: str
+) -> None:
+    folder = tmp_path / "grid"
+    folder.mkdir()
+    listed = [study.ListedCell("c1", {"federation.lr": 1})]
+    study.save_file(
+        study.StudyFile(schema=1, base={}, grid={"federation.lr": [1]}, cells=listed, groups=[["c1"]]), folder
+    )
+    finished(folder / "cells" / "c1")
+    pages = server.LivePages(server.RunFolder(tmp_path))
+    id = pages.shelf.id(folder)
+    harm = (lambda: (folder / study.STUDY).write_text("{")) if damage else (lambda: shutil.rmtree(folder))
+    sent = streamed(pages, lambda: pages._study(id), harm, monkeypatch)  # type: ignore[arg-type]
+    assert len(sent) == 2
+    assert says in sent[1]
+
+
+def test_a_finished_advice_is_neither_starting_nor_quiet(tmp_path: Path) -> None:
+    (tmp_path / "advised").mkdir()
+    (tmp_path / "advised" / advice.ADVICE).write_text("{}")
+    (entry,) = server.RunFolder(tmp_path).entries()
+    assert (entry.kind, entry.run.state, entry.run.heard > 0) == ("advice", "ended", True)
+
+
+def test_pages_that_are_kept_are_not_taken_for_one_another_and_not_too_many(
+    top: Path, going: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "DRAWN", 3)
+    pages = server.LivePages(server.RunFolder(top))
+    ids = [pages.shelf.id(folder) for folder in (top / "deep" / "going", top / "done")]
+
+    def several(*chosen: str) -> list[live.LiveSection]:
+        return pages._several(
+            Request({"type": "http", "query_string": "&".join(f"run={id}" for id in chosen).encode()})
+        )
+
+    one = pages._run(ids[1])
+    assert several(ids[1]) is not one
+    assert several() is live.instead(server.MISSING)
+    assert pages._list() is not several()
+    for number in range(9):
+        pages._run(f"nothing-{number}")
+        several(*ids)
+        pages._run(ids[number % 2])
+        pages._list()
+    assert len(pages.made) == 3
+
+
+def test_a_folder_that_is_not_ours_to_read_breaks_no_page(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path.is_file
+    (top / "secret").mkdir()
+
+    def guarded(path: Path, **how: Any) -> bool:
+        if path.parent.name == "secret":  # as the system answers whoever is not root
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, **how)
+
+    monkeypatch.setattr(Path, "is_file", guarded)
+    assert set(links(Browser(server.application(top, TOKEN, [HOST])).get("/").text)) == {"done", "broken", "deep/going"}
+
+
+def promising(folder: Path, planned: int, rounds: int) -> None:
+    process = Process("user", 1.0, 1, "poisson", 0.5)
+    promise = Promise(defence="dp-fedavg", process=process, delta=1e-5, units=3, against="everybody")
+    manifest = {"keep": "signals", "parties": ["A", "B"], "rounds": planned, "guarantee": [asdict(promise)]}
+    with Store.create(folder, manifest) as store:
+        for number in range(1, rounds + 1):
+            store.append(round_(number), seen(number))
+        store.end("complete", None)
+
+
+def test_without_the_package_that_counts_epsilon_a_page_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("dp_accounting", "dp_accounting.pld", "dp_accounting.rdp"):
+        monkeypatch.setitem(sys.modules, name, None)
+    promising(tmp_path / "dp", planned=7, rounds=2)
+    browser = Browser(server.application(tmp_path, TOKEN, [HOST]))
+    page = browser.get(links(browser.get("/").text)["dp"])
+    assert page.status_code == 200
+    assert "fedaudit[dp]" in page.text
+    assert "round 2 of 7" in fedaudit("watch", "dp", cwd=tmp_path).stdout
 
 
 def test_an_empty_folder_says_that_runs_will_appear(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from fedaudit.results.running import Follower, Kind
 TICK = 0.4  # seconds between two looks at what a page shows
 SEARCH = 1.0  # and between two searches for new runs
 BEAT = 15.0  # seconds after which an idle connection is used, so that a lost one is noticed
+DRAWN = 100  # pages that are kept
 PATIENCE = 0.5  # seconds in one look for reading results that were not read yet
 TOKEN = "token"
 HEADERS = {
@@ -91,11 +92,11 @@ class RunFolder:
             return [self._entry(folder, "run", until) for folder in running.cells(entry.run.folder)]
 
     def study(self, entry: ListedRun) -> tuple[Sequence[study.Outcome], Sequence[pages.Part]]:
-        """What a study has found. It takes a while, so that it is done when the results of a cell were added."""
+        """What a study has found. It takes a while, so it is computed again only when a cell has new results."""
         folder = entry.run.folder
         with self.lock:
             files = (folder / study.STUDY, *(cell / RESULTS for cell in running.cells(folder)))
-            mark = [path.stat().st_mtime_ns for path in files if path.is_file()]
+            mark = [running.mark(path) for path in files]
             if folder not in self.studies or self.studies[folder][0] != mark:
                 found = study.outcomes(folder)
                 self.studies[folder] = mark, (found, pages.study_parts(found, folder))
@@ -108,6 +109,10 @@ class RunFolder:
         now = time.monotonic()
         if now - self.searched > SEARCH:
             self.folders, self.searched = list(running.under(self.top)), now
+            here = {folder for folder, _ in self.folders}
+            for known in (self.followers, self.studies):  # what was deleted is forgotten
+                for folder in [f for f in known if not here & {f, f.parent.parent}]:  # a cell is its study's
+                    del known[folder]
         return self.folders
 
     def _entry(self, folder: Path, kind: Kind, until: float) -> ListedRun:
@@ -121,7 +126,9 @@ class RunFolder:
             going = any(not run.over for run in inner) or cells[0] < cells[1]
             state: running.State = "running" if going else "ended"
             return replace(made, run=replace(made.run, heard=heard, state=state), cells=cells)
-        if kind != "run" or made.run.state != "ended" or time.monotonic() > until:
+        if kind == "advice":  # written when it is whole
+            return replace(made, run=replace(made.run, state="ended", heard=running.written(folder / advice.ADVICE)))
+        if made.run.state != "ended" or time.monotonic() > until:
             return made
         if not (folder / RESULTS).is_file():
             return made
@@ -165,7 +172,9 @@ class Doorkeeper:
         """Whoever brought the token in the address is sent on without it: addresses are remembered and passed on."""
         if TOKEN not in request.query_params:
             return None
-        further = RedirectResponse(str(request.url.remove_query_params(TOKEN).replace(scheme="", netloc="")), 303)
+        asked = request.url.remove_query_params(TOKEN)
+        here = "/" + asked.path.lstrip("/")  # a browser takes //name for another host
+        further = RedirectResponse(f"{here}?{asked.query}" if asked.query else here, 303)
         further.set_cookie(self.cookie, self.token, httponly=True, samesite="strict", path="/")
         return further
 
@@ -197,7 +206,7 @@ class LivePages:
 
     def __init__(self, shelf: RunFolder, ending: Callable[[], bool] = lambda: False):
         self.shelf, self.ending = shelf, ending
-        self.made: dict[str, tuple[object, list[LiveSection]]] = {}
+        self.made: dict[tuple[str, ...], tuple[object, list[LiveSection]]] = {}
 
     def routes(self) -> list[Route]:
         return [
@@ -222,13 +231,17 @@ class LivePages:
 
     def _list(self) -> list[LiveSection]:
         entries = self.shelf.entries()
-        return self._once("", entries, lambda: live.listing(entries))
+        return self._once(("list",), entries, lambda: live.listing(entries))
 
-    def _once(self, what: str, of: object, make: Look) -> list[LiveSection]:
+    def _once(self, what: tuple[str, ...], of: object, make: Look) -> list[LiveSection]:
         """Drawing takes much longer than looking: what nothing has happened to is drawn once."""
         known = self.made.get(what)
         if known is None or known[0] != of:
-            known = self.made[what] = of, make()
+            known = of, make()
+        self.made.pop(what, None)
+        self.made[what] = known  # at the end: it was asked for last
+        for oldest in list(self.made)[:-DRAWN]:
+            self.made.pop(oldest, None)
         return known[1]
 
     async def run(self, request: Request) -> Response:
@@ -242,7 +255,7 @@ class LivePages:
 
     def _run(self, id: str) -> list[LiveSection]:
         entry = self.shelf.entry(id)
-        return self._once(id, entry, lambda: live.of_run(entry) if entry else [])
+        return self._once(("run", id), entry, lambda: live.of_run(entry)) if entry else live.instead(MISSING)
 
     async def report(self, request: Request) -> Response:
         entry = await self._entry(request, "run")
@@ -263,9 +276,9 @@ class LivePages:
     def _study(self, id: str) -> list[LiveSection]:
         entry = self.shelf.entry(id, "study")
         if entry is None:
-            return []
+            return live.instead(MISSING)
         (found, parts), cells = self.shelf.study(entry), self.shelf.cells(entry)
-        return self._once(id, (found, cells), lambda: live.of_study(found, parts, cells))
+        return self._once(("study", id), (found, cells), lambda: live.of_study(found, parts, cells))
 
     async def advice(self, request: Request) -> Response:
         entry = await self._entry(request, "advice")
@@ -289,7 +302,9 @@ class LivePages:
 
     def _several(self, request: Request) -> list[LiveSection]:
         chosen = self._chosen(request)
-        return self._once(",".join(entry.id for entry in chosen), chosen, lambda: live.of_several(chosen))
+        if not chosen:
+            return live.instead(MISSING)
+        return self._once(("compare", *(entry.id for entry in chosen)), chosen, lambda: live.of_several(chosen))
 
     def _chosen(self, request: Request) -> list[ListedRun]:
         ids = dict.fromkeys(request.query_params.getlist("run"))
@@ -326,8 +341,8 @@ class LivePages:
         while not self.ending() and not await request.is_disconnected():
             try:
                 shown = await asyncio.to_thread(look)
-            except FedauditError:  # damaged in the meantime; the page stays as it was
-                shown = sent or []
+            except FedauditError as error:  # damaged in the meantime
+                shown = live.instead(error.what)
             if shown is not sent:
                 sent, at = shown, time.monotonic()
                 found = str(await asyncio.to_thread(live.parts, shown))
@@ -367,7 +382,7 @@ def listening(host: str, port: int) -> socket.socket:
             "bad-address", f"{host!r} is no address", "Give an IP address, such as 127.0.0.1."
         ) from None
     if address.is_unspecified:
-        what = f"{host} means every address of this machine, and requests are checked for theirs"
+        what = f"{host} would accept any host name, and the check of host names needs one"
         raise FedauditError("bad-address", what, "Give one address, or use ssh -L to reach it from elsewhere.")
     made = socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from fedaudit.cli import terminal
+from fedaudit.results.advice import ADVICE
+from fedaudit.results.document import RESULTS
+from fedaudit.results.study import STUDY
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.store import HOST_CLAIM, RUN, Store
 from fedaudit.types import RoundRisk
@@ -61,7 +64,7 @@ def test_rounds_are_told_one_by_one_from_before_the_first_to_the_end(
         "round 2 of 3: client, global: loss auc 0.700 (0.600–0.800); epsilon 1; absent: C",
         "round 3 of 3: client, global: loss auc 0.800 (0.700–0.900); epsilon 1.5; absent: C",
         "later: round 3 of 3, all rounds are recorded; the results are being computed",
-        "later: round 3 of 3, ended: complete. `fedaudit report later` says what was found",
+        "later: round 3 of 3, ended: complete, without results",
     ]
 
 
@@ -90,10 +93,44 @@ def test_a_run_that_ended_is_told_at_once_and_a_damaged_one_is_refused(tmp_path:
     done = fedaudit("watch", "done", cwd=tmp_path)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
     assert "ended: interrupted at round 1" in done.stdout
+    assert "fedaudit report" not in done.stdout  # there is nothing yet
+    (tmp_path / "done" / RESULTS).write_text("{}")
+    assert "`fedaudit report done` says what was found" in fedaudit("watch", "done", cwd=tmp_path).stdout
     (tmp_path / "done" / RUN).write_text("{")
     damaged = fedaudit("watch", "done", cwd=tmp_path)
     assert damaged.returncode == 5
     assert "[watch-damaged]" in damaged.stderr
+
+
+@pytest.mark.parametrize("name", [STUDY, ADVICE])
+def test_a_study_or_an_advice_is_not_waited_for(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("fedaudit.cli.watching.time.sleep")
+    (tmp_path / name).write_text("{}")
+    done = fedaudit("watch", str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "[not-a-run]" in done.stderr
+    assert "fedaudit serve" in done.stderr
+
+
+def test_rounds_that_are_done_again_between_two_looks_are_told_again(
+    tmp_path: Path, hurried: Callable[[Callable[[int], bool]], None]
+) -> None:
+    def step(looked: int) -> bool:
+        with Store.resume(tmp_path / "back") as store:
+            if looked == 1:
+                store.append(round_(2, end=7.0), seen(2), [risk(0.7)])
+                store.append(round_(3, start=7.0), seen(3), [risk(0.8)])
+            else:
+                store.end("complete", None)
+        return True
+
+    with Store.create(tmp_path / "back", MANIFEST) as store:
+        for number in (1, 2, 3):
+            store.append(round_(number), seen(number), [risk(0.6)])
+    hurried(step)
+    said = [line for line in fedaudit("watch", "back", cwd=tmp_path).stdout.splitlines() if line.startswith("round")]
+    assert [line[6] for line in said] == ["1", "2", "3", "2", "3"]
+    assert "0.800" in said[-1]
 
 
 def test_a_run_in_another_thread_is_followed_while_it_is_written(tmp_path: Path) -> None:

@@ -1,16 +1,19 @@
 """A run is read while it is written: every round as soon as it is recorded, nothing twice, and nothing is disturbed."""
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from fedaudit.privacy import accounting
 from fedaudit.privacy.statement import Process, Promise
+from fedaudit.report import live
 from fedaudit.results import running
 from fedaudit.results.running import FIRST, Follower, Running, under
+from fedaudit.session import tracking
 from fedaudit.trace.journal import JOURNAL
-from fedaudit.trace.store import RUN, Store
+from fedaudit.trace.store import HOST_CLAIM, RUN, Store
 from fedaudit.types import RoundRisk
 from tests.trace.test_store import round_, seen
 
@@ -120,6 +123,70 @@ def test_epsilon_over_the_planned_rounds(tmp_path: Path) -> None:
     assert all(before < after for before, after in zip(found.epsilon, found.epsilon[1:], strict=False))  # type: ignore[operator]
     Store.create(tmp_path, MANIFEST).close()
     assert running.spent(Follower(tmp_path).look()) is None
+
+
+def test_epsilon_of_a_long_run_is_that_of_the_round_itself_and_nothing_before_the_first(tmp_path: Path) -> None:
+    """The curve has but 200 of its rounds."""
+    process = Process("user", 5.0, 1, "full")
+    promise = Promise(defence="dp-fedavg", process=process, delta=1e-5, units=3, against="everybody")
+    with Store.create(tmp_path, MANIFEST | {"rounds": 1000, "guarantee": [asdict(promise)]}) as store:
+        before = live._epsilon(Follower(tmp_path).look())
+        for number in (1, 2, 3):
+            store.append(round_(number), seen(number))
+    run = Follower(tmp_path).look()
+    curve = running.spent(run)
+    assert curve is not None
+    assert 3 not in curve.round
+    assert len(curve.round) == 200
+    expected = [accounting.epsilon(process, number, 1e-5) for number in (2, 3, 1002)]
+    found = running.epsilons(run, [2, 3, 1002])
+    assert [found[number] for number in (2, 3, 1002)] == pytest.approx(expected)
+    now = live._epsilon(run)
+    assert before is not None
+    assert now is not None
+    assert before.facts[0] == ("spent so far", "nothing yet")
+    assert now.facts[0] == ("spent so far", f"{expected[1]:.4g}")
+    assert tracking.scalars(run, run.rounds[-1])["epsilon"] == pytest.approx(expected[1])
+
+
+@pytest.mark.parametrize("said", ["round = inf\nepsilon = 1", "round = 1\nepsilon = []", "round = 1"])
+def test_a_claim_that_somebody_wrote_by_hand_is_no_claim(tmp_path: Path, said: str) -> None:
+    Store.create(tmp_path, MANIFEST).close()
+    claim = tmp_path / HOST_CLAIM
+    claim.write_text(f"[[spent]]\n{said}\n")
+    assert running.spent(Follower(tmp_path).look()) is None
+
+
+def test_a_claim_is_a_file_of_bearable_size_and_no_link_or_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.create(tmp_path, MANIFEST).close()
+    run, claim = Follower(tmp_path).look(), tmp_path / HOST_CLAIM
+    (tmp_path / "else").write_text("[[spent]]\nround = 1\nepsilon = 2\n")
+    claim.symlink_to(tmp_path / "else")
+    assert running.spent(run) is None
+    claim.unlink()
+    os.mkfifo(claim)  # would be waited for
+    assert running.spent(run) is None
+    claim.unlink()
+    (tmp_path / "else").rename(claim)
+    assert running.spent(run) is not None
+    monkeypatch.setattr(running, "MOST_CLAIMED", 10)
+    assert running.spent(run) is None
+
+
+def test_rounds_that_are_done_again_are_added(tmp_path: Path) -> None:
+    follower = Follower(tmp_path)
+    with Store.create(tmp_path, MANIFEST) as store:
+        for number in (1, 2, 3):
+            store.append(round_(number), seen(number))
+        before = at(follower)
+        store.append(round_(2, end=7.0), seen(2))
+        store.append(round_(3, start=7.0), seen(3))
+    run = at(follower)
+    assert [round.round for round in running.added(before, replace(before, rounds=()))] == [1, 2, 3]
+    assert [(round.round, round.branch) for round in running.added(run, before)] == [(2, 1), (3, 1)]
+    assert running.added(run, run) == []
 
 
 def test_runs_are_found_below_a_folder_and_links_are_not_followed(tmp_path: Path) -> None:

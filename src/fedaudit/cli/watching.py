@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,8 +32,11 @@ def watch(
     The run may be on another machine, as long as its folder is seen from here; it does not notice. Where the output is
     no terminal, each round is a line. Ctrl-C ends the watching, not the run.
     """
-    from fedaudit.results.running import Follower
+    from fedaudit.results.running import Follower, kind_of, uncounted
 
+    if (kind := kind_of(run_dir)) not in ("run", None):
+        todo = f"`fedaudit serve {run_dir}` shows it in a browser; to watch is for a single run."
+        raise FedauditError("not-a-run", f"{run_dir} holds {'a study' if kind == 'study' else 'an advice'}", todo)
     follower = Follower(run_dir)
     run = follower.look()
     if console.is_interactive:
@@ -44,8 +48,10 @@ def watch(
                 time.sleep(EVERY)
                 run = follower.look()
     else:
-        told, state = 0, ""
+        told, state, why = replace(run, rounds=()), "", ""
         while True:
+            if not why and (why := uncounted(run)):
+                show(why)
             told = _tell(run, told)
             if run.state != state and not run.over and run.state != "running":
                 show(_standing(run))
@@ -68,24 +74,31 @@ def _standing(run: "Running") -> str:
         "running": "running" if run.left is None else f"about {spoken(run.left)} left",
         "computing": "all rounds are recorded; the results are being computed",
         "quiet": f"no sign of life for {spoken(max(0.0, time.time() - run.heard))}: a long round, or it was killed",
-        "ended": f"ended: {run.why or 'complete'}. `fedaudit report {run.folder}` says what was found",
+        "ended": f"ended: {run.why or 'complete'}{_where(run.folder)}",
         "damaged": f"damaged: {run.why}",
     }[run.state]
     lines = f"; {run.damaged_lines} lines of its journal are damaged and left out" if run.damaged_lines else ""
     return f"{run.folder}: {far}, {doing}{lines}"
 
 
+def _where(folder: Path) -> str:
+    from fedaudit.results.document import RESULTS
+
+    return f". `fedaudit report {folder}` says what was found" if (folder / RESULTS).is_file() else ", without results"
+
+
 # ------------------------------------------------------------------ a line for each round
 
 
-def _tell(run: "Running", told: int) -> int:
+def _tell(run: "Running", told: "Running") -> "Running":
     """Those that were added since. A run that went back to an earlier round is told again from there."""
-    epsilons = _epsilons(run)
-    newest = min(told, run.newest)
-    for round in run.rounds:
-        if round.round > newest:
-            show(_line(run, round, epsilons))
-    return run.newest
+    from fedaudit.results.running import added, epsilons
+
+    new = added(run, told)
+    counted = epsilons(run, [round.round for round in new]) if new else {}
+    for round in new:
+        show(_line(run, round, counted))
+    return run
 
 
 def _line(run: "Running", round: "RecordedRound", epsilons: Epsilons) -> str:
@@ -105,14 +118,18 @@ def _screen(run: "Running") -> Group:
     standing = Text(_standing(run), style="bold red" if run.state == "damaged" else "bold")
     if not run.rounds:
         return Group(standing)
-    shown, epsilons = run.rounds[-max(3, console.height - AROUND) :], _epsilons(run)
+    from fedaudit.results.running import epsilons as counted
+    from fedaudit.results.running import uncounted
+
+    shown = run.rounds[-max(3, console.height - AROUND) :]
+    epsilons, why = counted(run, [round.round for round in shown]), uncounted(run)
     places = list(dict.fromkeys(_place(one) for round in shown for one in round.risks))
     while True:  # what does not fit is left out, from the end
         rows = [("round", *places, *(["epsilon"] if epsilons else []), "absent")]
         rows += [_row(run, round, places, epsilons) for round in shown]
         head, *lines = aligned(rows)
         if len(places) <= 1 or max(map(len, (head, *lines))) <= console.width:
-            return Group(standing, Text(""), Text(head, style="dim"), *map(Text, lines))
+            return Group(standing, Text(why), Text(head, style="dim"), *map(Text, lines))
         places = places[:-1]
 
 
@@ -131,13 +148,6 @@ def _value(one: "RoundRisk") -> str:
     from fedaudit.stats.wording import point_text
 
     return point_text(one.metric, one.value, one.low, one.high)
-
-
-def _epsilons(run: "Running") -> Epsilons:
-    from fedaudit.results.running import spent
-
-    curve = spent(run)
-    return dict(zip(curve.round, curve.epsilon, strict=True)) if curve else {}
 
 
 def _epsilon(epsilons: Epsilons, round: int) -> str:

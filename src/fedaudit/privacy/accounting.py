@@ -285,10 +285,7 @@ def stated(promises: Sequence[Promise], rounds: int) -> Statement | None:
 def statement(promise: Promise, rounds: int) -> Statement:
     """Epsilon of the whole run and of one round, by both accountants, and the curve over rounds."""
     process, delta = promise.process, promise.delta
-    at = list(range(1, rounds + 1))
-    if rounds > 200:
-        at = sorted({1 + round(i * (rounds - 1) / 199) for i in range(200)})
-    spent = curve(process, at, delta)
+    spent = over_rounds(promise, rounds)
     problems = []
     if delta > 1 / promise.units:
         problems.append(
@@ -297,20 +294,28 @@ def statement(promise: Promise, rounds: int) -> Statement:
     claim = guarantee(process, 1, delta)
     return Statement(
         unit=claim.unit,
-        epsilon=spent[-1],
+        epsilon=spent.epsilon[-1],
         delta=delta,
         adjacency=claim.adjacency,
         accountant=claim.accountant,
         scope=f"whole run of {rounds} rounds",
-        epsilon_one_round=spent[0],
+        epsilon_one_round=spent.epsilon[0],
         epsilon_rdp=rdp_epsilon(process, rounds, delta),
         defence=promise.defence,
         against=promise.against,
         process=process,
-        curve=Spent(at, spent),
+        curve=spent,
         problems=problems,
         per_person=per_person(promise.people, rounds, delta) if promise.people else None,
     )
+
+
+def over_rounds(promise: Promise, rounds: int) -> Spent:
+    """Epsilon after each round, the first and the last among them; of more than 200, after 200 of them."""
+    at = list(range(1, rounds + 1))
+    if rounds > 200:
+        at = sorted({1 + round(i * (rounds - 1) / 199) for i in range(200)})
+    return Spent(at, curve(promise.process, at, promise.delta))
 
 
 def promise_from(plain: Mapping[str, Any]) -> Promise:

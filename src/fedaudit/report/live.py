@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import cast
 
 from markupsafe import Markup
@@ -19,7 +20,7 @@ from fedaudit.report.shapes import Figure, PageSection, Panel, Table
 from fedaudit.report.values import clean, cleaned
 from fedaudit.report.words import Finding, adversary
 from fedaudit.results.document import Document
-from fedaudit.results.running import Kind, RecordedRound, Running, spent
+from fedaudit.results.running import Kind, RecordedRound, Running, epsilons, uncounted
 from fedaudit.results.study import Outcome
 from fedaudit.stats.wording import NONE, count, fpr_of, number_text, point_text, rate
 from fedaudit.types import AuditResult, Cost, Curve, Headline, ModelKind, RoundRisk
@@ -33,7 +34,10 @@ SAYS = {
     "ended": "ended",
     "damaged": "damaged",
 }
-QUIET = "Nothing was written for a while: its rounds are long, or it was killed. The same command goes on with it."
+QUIET = (
+    "Nothing was written for a while: its rounds are long, or it was killed. "
+    "Start it again with the same command, and it continues."
+)
 BAND = "it holds for all planned rounds at once, and later rounds do not change it"
 
 Place = tuple[str, str, str]  # vantage, model, attack
@@ -83,6 +87,12 @@ def parts(shown: Sequence[LiveSection]) -> Markup:
         )
         for one, inner in made
     )
+
+
+@lru_cache(maxsize=64)
+def instead(sentence: str) -> list[LiveSection]:
+    """In the place of sections that there are no longer: the same object for the same words, so it is sent once."""
+    return [LiveSection(PageSection("now", "Not here", "Not here", [Panel("", sentences=[clean(sentence, 600)])]))]
 
 
 def refusal(title: str, sentence: str) -> str:
@@ -266,22 +276,23 @@ def _findings(run: Running) -> list[Finding]:
 
 
 def _epsilon(run: Running) -> Panel | None:
-    promised = spent(run)
-    if promised is None:
-        return None
-    pairs = zip(promised.round, promised.epsilon, strict=True)
-    known = [(float(r), e) for r, e in pairs if e is not None and math.isfinite(e)]
+    if why := uncounted(run):
+        return Panel(why)
+    counted = sorted(epsilons(run, [run.newest]).items())
+    known = [(float(r), e) for r, e in counted if e is not None and math.isfinite(e)]
     if not known:
         return None
-    now = [(r, e) for r, e in known if r <= run.newest] or known[:1]
+    now = [(r, e) for r, e in known if r <= run.newest]
     x = figures.round_axis([r for r, _ in known], "round")
     y = figures.linear_axis([e for _, e in known], "epsilon", percent=False, include=(0.0,), most=float("inf"))
-    lines = [_line("spent", "s1", now), _line("still to be spent", "claim", [e for e in known if e[0] >= now[-1][0]])]
+    later = [*now[-1:], *((r, e) for r, e in known if r > run.newest)]
+    lines = [*([_line("spent", "s1", now)] if now else []), _line("still to be spent", "claim", later)]
     svg = figures.lines("Epsilon, round by round", "What is spent, and what the plan allows.", lines, x, y, [])
     table = Table(("round", "epsilon"), [(count(r), f"{e:.4g}") for r, e in known])
     caption = "What the noise of the declared defence promises, not what was measured."
     drawn = Figure(svg, [("s1", "spent"), ("claim", "still to be spent")], caption, table)
-    return Panel("", [("spent so far", f"{now[-1][1]:.4g}"), ("in the end", f"{known[-1][1]:.4g}")], figures=[drawn])
+    so_far = f"{now[-1][1]:.4g}" if now else "nothing yet"
+    return Panel("", [("spent so far", so_far), ("in the end", f"{known[-1][1]:.4g}")], figures=[drawn])
 
 
 def _line(name: str, colour: str, points: Sequence[tuple[float, float]]) -> PlottedSeries:

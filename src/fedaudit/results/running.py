@@ -7,32 +7,36 @@ this module alone.
     run.rounds[-1].risks         # what the leading attacks had found by then: `types.RoundRisk`, with the band's ends
     run.absent(run.rounds[-1])   # the parties that took no part in it
     spent(run)                   # epsilon over the planned rounds, if a defence promises one
+    epsilons(run, [17])          # and after these rounds
+    added(run, before)           # the rounds that were recorded since an earlier look, also those done again
     follower.document()          # the results, once there are any
 
 Nothing is locked, and nothing is written: a run that is being recorded does not notice. Nothing here needs torch.
 """
 
+import math
 import os
 import stat
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from fedaudit.errors import FedauditError
 from fedaudit.files import open_regular
-from fedaudit.privacy.statement import Spent
+from fedaudit.privacy.statement import Promise, Spent
 from fedaudit.results import document as results
 from fedaudit.results.advice import ADVICE
 from fedaudit.results.document import Document
 from fedaudit.results.study import CELLS, STUDY
 from fedaudit.trace import journal
 from fedaudit.trace.journal import JOURNAL, MAX_LINE
-from fedaudit.trace.lineage import Lineage
+from fedaudit.trace.lineage import MOST_ROUNDS, NO_EVENT, Lineage
 from fedaudit.trace.lineage import RecordedRound as RecordedRound
 from fedaudit.trace.store import HOST_CLAIM, RUN, load_manifest
 
@@ -44,6 +48,8 @@ QUIET = 60.0  # seconds without a sign of life after which a run is called quiet
 ROUNDS_LONG = 5  # and how many of its longest rounds, if they are not
 FIRST = 160  # bytes: the checksum of run.json is among them
 DEEPEST, MOST = 5, 2000  # folders below the one that is searched, and entries found
+MOST_CLAIMED = 16 * 2**20  # bytes of a host's claim
+MOST_COUNTED = 200  # rounds whose epsilon is computed at once, beside those of the curve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +80,13 @@ class Running:
     def absent(self, round: RecordedRound) -> list[str]:
         """The parties that took no part in a round; whoever was not drawn is among them."""
         return [party for party in self.parties if party not in round.parties]
+
+
+def added(run: Running, before: Running) -> list[RecordedRound]:
+    """The rounds that were not there at an earlier look. One that was done again, from an older model or in a run that
+    replaced the other, is another round."""
+    known = {(round.branch, round.round, round.at) for round in before.rounds}
+    return [round for round in run.rounds if (round.branch, round.round, round.at) not in known]
 
 
 class Follower:
@@ -123,9 +136,9 @@ class Follower:
     def document(self) -> Document:
         """The results. Raises the error of `results.document.load` where there are none, or damaged ones."""
         path = self.folder / results.RESULTS
-        mark = _mark(path)
-        if self._document is None or self._document[0] != mark:
-            self._document = mark, results.load(self.folder)
+        found = mark(path)
+        if self._document is None or self._document[0] != found:
+            self._document = found, results.load(self.folder)
         return self._document[1]
 
     def _read(self) -> float:
@@ -151,7 +164,7 @@ class Follower:
     def _take(self, event: journal.Event | None) -> None:
         try:
             self.lineage.apply(event or {})
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except NO_EVENT:
             self.damaged_lines += 1
             return
         kind = event["event"] if event else ""
@@ -164,7 +177,7 @@ class Follower:
 def _planned(about: Mapping[str, Any]) -> int:
     """What run.json says; that of a former version in its configuration alone."""
     rounds = about.get("rounds") or about.get("config", {}).get("federation", {}).get("rounds", 0)
-    return rounds if isinstance(rounds, int) and rounds > 0 else 0
+    return rounds if isinstance(rounds, int) and 0 < rounds <= MOST_ROUNDS else 0
 
 
 def _going(run: Running, now: float) -> dict[str, Any]:
@@ -178,16 +191,25 @@ def _going(run: Running, now: float) -> dict[str, Any]:
         state = "quiet"
     recent = sorted(gaps[-9:])
     usual = recent[len(recent) // 2] if recent else None
-    left = usual * (run.planned - run.newest) if usual and run.planned and state == "running" else None
-    return {"state": state, "left": left}
+    left = usual * (run.planned - run.newest) if usual and run.planned and state == "running" else math.inf
+    return {"state": state, "left": left if math.isfinite(left) else None}
 
 
-def _mark(path: Path) -> object:
+def mark(path: Path) -> object:
+    """Another one when the file was written again; None where there is none."""
     try:
         found = path.stat()
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def written(path: Path) -> float:
+    """When it was, in seconds since 1970; 0 where there is none."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 # ------------------------------------------------------------------ epsilon
@@ -199,29 +221,74 @@ def spent(run: Running) -> Spent | None:
     rounds = run.planned or run.newest
     if not run.promises or not rounds:
         return _counted(run.folder)
+    try:
+        return _spent(_promise(run), rounds)
+    except UNCOUNTABLE:
+        return None
+
+
+def epsilons(run: Running, rounds: Sequence[int]) -> dict[int, float | None]:
+    """What had been spent after each of these rounds, and of the curve. The curve of a long run has but some of its
+    rounds; the others are computed, which takes a moment for each: of very many, the newest."""
+    curve = spent(run)
+    if curve is None:
+        return {}
+    found = dict(zip(curve.round, curve.epsilon, strict=True))
+    missing = [round for round in rounds if round > 0 and round not in found]
+    if missing and run.promises:
+        found |= _between(_promise(run), sorted(missing)[-MOST_COUNTED:])
+    return found
+
+
+def uncounted(run: Running) -> str:
+    """Why epsilon is not shown although a defence promises one. Empty where it is, or where nobody promises any."""
+    if not run.promises or find_spec("dp_accounting") or spent(run) is not None or not (run.planned or run.newest):
+        return ""
+    return "Epsilon is not shown: to count it, pip install 'fedaudit[dp]'."
+
+
+# Of promises that somebody wrote by hand, and of an installation that cannot count them.
+UNCOUNTABLE = (FedauditError, *NO_EVENT, ImportError)
+
+
+def _promise(run: Running) -> Promise:
     from fedaudit.privacy.accounting import promise_from
 
-    try:
-        return _spent(promise_from(run.promises[0]), rounds)
-    except FedauditError:  # a file that somebody wrote by hand
-        return None
+    return promise_from(run.promises[0])
 
 
 def _counted(folder: Path) -> Spent | None:
     """What a host's own accountant says after each round, if there is one."""
     try:
-        with (folder / HOST_CLAIM).open("rb") as file:
-            said = [(int(one["round"]), float(one["epsilon"])) for one in tomllib.load(file)["spent"]]
-    except (OSError, ValueError, KeyError, TypeError):  # there is none, or somebody wrote it by hand
+        with open(open_regular(folder / HOST_CLAIM, os.O_RDONLY), "rb") as file:
+            written = file.read(MOST_CLAIMED + 1)
+        if len(written) > MOST_CLAIMED:
+            return None
+        said = [(int(one["round"]), float(one["epsilon"])) for one in tomllib.loads(written.decode())["spent"]]
+    except (OSError, *NO_EVENT, RecursionError):  # there is none, or somebody wrote it by hand
         return None
     return Spent(*(tuple(column) for column in zip(*sorted(said), strict=True))) if said else None
 
 
 @lru_cache(maxsize=64)
-def _spent(promise: Any, rounds: int) -> Spent:
-    from fedaudit.privacy.accounting import statement
+def _spent(promise: Promise, rounds: int) -> Spent:
+    from fedaudit.privacy.accounting import over_rounds
 
-    return statement(promise, rounds).curve
+    return over_rounds(promise, rounds)
+
+
+def _between(promise: Promise, rounds: Sequence[int]) -> dict[int, float]:
+    from fedaudit.privacy.accounting import curve
+
+    known = _counted_before(promise)
+    if new := [round for round in rounds if round not in known]:
+        known.update(zip(new, curve(promise.process, new, promise.delta), strict=True))
+    return known
+
+
+@lru_cache(maxsize=64)
+def _counted_before(promise: Promise) -> dict[int, float]:
+    return {}
 
 
 # ------------------------------------------------------------------ which runs there are
@@ -229,11 +296,11 @@ def _spent(promise: Any, rounds: int) -> Spent:
 
 def kind_of(folder: Path) -> Kind | None:
     """What a folder holds, by the names of its files; None: neither a run, nor a study, nor an advice."""
-    if (folder / STUDY).is_file():
-        return "study"
-    if (folder / ADVICE).is_file():
-        return "advice"
-    return "run" if any((folder / name).is_file() for name in (RUN, results.RESULTS)) else None
+    kinds: dict[str, Kind] = {STUDY: "study", ADVICE: "advice", RUN: "run", results.RESULTS: "run"}
+    try:
+        return next((kind for name, kind in kinds.items() if (folder / name).is_file()), None)
+    except OSError:  # not ours to read
+        return None
 
 
 def under(top: Path) -> Iterator[tuple[Path, Kind]]:

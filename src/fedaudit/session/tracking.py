@@ -12,7 +12,7 @@ from typing import Protocol
 
 from fedaudit.config.schema import TrackSection
 from fedaudit.errors import FedauditError
-from fedaudit.results.running import Follower, Running, spent
+from fedaudit.results.running import Follower, Running, epsilons
 from fedaudit.session.session import in_words
 from fedaudit.trace.lineage import RecordedRound
 from fedaudit.types import Notice, RoundRisk, notice
@@ -73,9 +73,7 @@ def scalars(run: Running, round: RecordedRound) -> dict[str, float]:
         for end, value in (("", one.value), ("-low", one.low), ("-high", one.high)):
             if value is not None:
                 found[_name(one) + end] = value
-    curve = spent(run)
-    epsilons = dict(zip(curve.round, curve.epsilon, strict=True)) if curve else {}
-    if (epsilon := epsilons.get(round.round)) is not None:
+    if (epsilon := epsilons(run, [round.round]).get(round.round)) is not None:
         found["epsilon"] = epsilon
     found["parties"] = float(len(round.parties))
     return found

@@ -12,6 +12,10 @@ from typing import Any, Self
 from fedaudit.trace.segments import UNSEEN_DIGEST, Key, Part
 from fedaudit.types import Moment, Notice, RoundRisk, warning
 
+# What `Lineage.apply` raises for a line that nobody of ours wrote; JSON as Python reads it has infinite numbers.
+NO_EVENT = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
+MOST_ROUNDS = 10**9  # as many as may be planned
+
 
 @dataclass(frozen=True)
 class Delivered:
@@ -51,8 +55,8 @@ class RecordedRound:
     def of(cls, event: Mapping[str, Any]) -> Self:
         spent = event.get("spent", {})
         return cls(
-            round=int(event["round"]),
-            branch=int(event["branch"]),
+            round=_whole(event["round"]),
+            branch=_whole(event["branch"]),
             commit=event["commit"],
             broadcast=event["broadcast"],
             aggregate=event["aggregate"],
@@ -193,10 +197,17 @@ def _risk(found: Mapping[str, Any]) -> RoundRisk:
 
 
 def _number(value: Any) -> float | None:
-    """JSON as Python reads it has infinite numbers, which we do not write."""
+    """We write no infinite numbers."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
 def _moment(event: Mapping[str, Any]) -> Moment:
     """Only events of probes say which probe."""
-    return Moment(int(event["round"]), int(event.get("probe", 0)))
+    return Moment(_whole(event["round"]), _whole(event.get("probe", 0)))
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if abs(number) > MOST_ROUNDS:
+        raise ValueError("no number of a round")
+    return number

@@ -30,7 +30,7 @@ from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import Lock, refuse_links, sweep, write_atomically
 from fedaudit.trace import journal
 from fedaudit.trace.journal import JOURNAL
-from fedaudit.trace.lineage import Delivered, Lineage, RecordedRound
+from fedaudit.trace.lineage import NO_EVENT, Delivered, Lineage, RecordedRound
 from fedaudit.trace.segments import (
     UNSEEN_DIGEST,
     DamagedError,
@@ -110,7 +110,7 @@ class Store:
         for event in reading.events:
             try:
                 self.lineage.apply(event)
-            except (KeyError, TypeError, ValueError, AttributeError):
+            except NO_EVENT:
                 self.damaged_lines.append(event["n"])
 
     # ------------------------------------------------------------------ opening and closing
