@@ -4,14 +4,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
 
-from fedaudit.config.schema import TrackSection
+from fedaudit.config.schema import TrackSection, parse
 from fedaudit.errors import FedauditError
+from fedaudit.integrations.options import open_session
 from fedaudit.results import document as results
 from fedaudit.results.running import Follower
+from fedaudit.session.recording import continued
+from fedaudit.session.run import run
 from fedaudit.session.tracking import Tracking, scalars, tracked
 from fedaudit.trace.store import HOST_CLAIM, Store
 from fedaudit.types import RoundRisk
@@ -121,11 +125,36 @@ def test_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(
     assert set(scalars(run, run.rounds[-1])) >= {"client/global/loss/auc", "client/global/loss/auc-low"}
 
 
-def test_what_is_asked_for_and_not_installed_is_told_before_training(
+SMALL = {
+    "data": {"name": "digits", "limit": 400},
+    "federation": {"rounds": 2, "parties": 2},
+    "model": {"hidden": [4]},
+    "audit": {"attacks": ["loss"]},
+}
+
+
+def quietly(_: str, __: int) -> AbstractContextManager[Callable[[], None]]:
+    return nullcontext(lambda: None)
+
+
+def test_what_is_asked_for_and_not_installed_is_told_before_the_run_that_is_there_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    out, asked = tmp_path / "run", parse({**SMALL, "track": {"wandb": "x"}})
+    run(parse(SMALL), out, quietly, tell=lambda _: None)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     monkeypatch.setattr("fedaudit.session.tracking.find_spec", lambda _: None)
     with pytest.raises(FedauditError, match=r"pip install 'fedaudit\[track\]'"):
-        tracked(TrackSection(wandb="x"), tmp_path)
+        run(asked, out, quietly, force=True, tell=lambda _: None)
+    with pytest.raises(FedauditError, match=r"pip install 'fedaudit\[track\]'"):
+        open_session(out, None, track=asked.track)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     assert tracked(None, tmp_path) is None
     assert Tracking(tmp_path, {}).send() == []
+
+
+def test_a_run_goes_on_with_another_tracker_or_none(tmp_path: Path) -> None:
+    begun = {"config": parse({**SMALL, "track": {"wandb": "x"}}).as_dict()}
+    assert continued(tmp_path, begun, parse(SMALL)).track is None
+    with pytest.raises(FedauditError, match=r"federation.rounds was 2 and is now 3"):
+        continued(tmp_path, begun, parse({**SMALL, "federation": {"rounds": 3, "parties": 2}}))

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -272,6 +272,11 @@ class TrackSection(Section):
     )
 
 
+def decisive(written: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections of a configuration on which results depend."""
+    return {name: section for name, section in written.items() if name not in ("report", "track")}
+
+
 class Config(Section):
     """A configuration, section by section, as its TOML file has it. `fedaudit init` explains every key."""
 
@@ -328,8 +333,7 @@ class Config(Section):
 
     def hash(self) -> str:
         """Of what is written down, but for who answers for it and where it is copied to."""
-        decisive = {name: section for name, section in self.as_dict().items() if name not in ("report", "track")}
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(decisive(self.as_dict()), sort_keys=True).encode()).hexdigest()[:16]
 
     def splitting(self, people: bool | None) -> "Config":
         """The same with `split_subjects` decided, or, where records are nobody's, without it."""

@@ -32,7 +32,7 @@ from fedaudit.results.document import REPORT, RESULTS, DataInfo, Document, RunIn
 from fedaudit.session.assemble import Request, assemble
 from fedaudit.session.recording import About, TraceWriter
 from fedaudit.session.session import Event, Finished, Listener, Session, in_words, nobody, some
-from fedaudit.session.tracking import tracked
+from fedaudit.session.tracking import refuse_missing, tracked
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.store import RUN, load_manifest
 from fedaudit.types import IGNORED, Game, Notice, PlainModel
@@ -152,6 +152,7 @@ def open_session(
 ) -> Session:
     """A session with a trace in `out`, new or the one that is there, if it is of the same records: a restarted
     training goes on. Results and report are written there, or where `_looked_at_again` says."""
+    refuse_missing(track)
     _make_room(out)
     refuse_foreign(out, [RUN, JOURNAL])
     about = replace(About.foreign(out.name, auditor, vocabulary), promises=promises) if auditor else None

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedaudit import __version__
 from fedaudit.audit import Auditor
-from fedaudit.config.schema import Config, parse
+from fedaudit.config.schema import Config, decisive, parse
 from fedaudit.errors import REFUSED, FedauditError, say
 from fedaudit.federation import START
 from fedaudit.privacy import accounting
@@ -96,8 +96,8 @@ def continued(directory: Path, manifest: Mapping[str, Any], config: Config) -> C
 
 
 def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """The keys in which two configurations differ, with both values."""
-    one, two = _flat(there), _flat(here)
+    """The keys in which two configurations differ, with both values, where results depend on them."""
+    one, two = _flat(decisive(there)), _flat(decisive(here))
     for key in sorted(one.keys() | two.keys()):
         if one.get(key) != two.get(key):
             yield key, one.get(key, "not set"), two.get(key, "not set")

@@ -14,7 +14,7 @@ from fedaudit.session.assemble import SEARCH_TIME
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.recording import About, TraceWriter, continued
 from fedaudit.session.session import Event, Listener, Note, RoundDone, Session, nobody
-from fedaudit.session.tracking import tracked
+from fedaudit.session.tracking import refuse_missing, tracked
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.segments import digest
 from fedaudit.trace.store import RUN, load_manifest
@@ -37,6 +37,7 @@ def run(
     authorised: bool = False,
 ) -> Document:
     """Train, audit and record; leave results.json and scores.parquet in `out`. An unfinished run is resumed."""
+    refuse_missing(config.track)
     refuse_foreign(out, [RUN, JOURNAL])
     begun = load_manifest(out) if (out / RUN).exists() and not force else None
     if begun:
@@ -73,6 +74,7 @@ def run(
 @contextmanager
 def opened(prepared: Prepared, out: Path, force: bool, listen: Listener = nobody) -> Iterator[Session]:
     """A session that watches what was prepared, and records it in `out`."""
+    refuse_missing(prepared.config.track)
     about = About.configured(out.name, prepared.config, prepared.dataset, prepared.promises)
     manifest = {
         **about.manifest(prepared.auditor, prepared.config.audit.keep),

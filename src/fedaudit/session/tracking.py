@@ -143,10 +143,18 @@ MODULES = {"tensorboard": "tensorboardX", "mlflow": "mlflow", "wandb": "wandb"}
 
 
 def tracked(asked: TrackSection | None, run: Path) -> Tracking | None:
-    """What is asked for and not installed is wrong use, and told before training."""
-    wanted: dict[str, str] = {} if asked is None else asked.model_dump(exclude_none=True)
-    for name in wanted:
+    wanted = _wanted(asked)
+    return Tracking(run, wanted) if wanted else None
+
+
+def _wanted(asked: TrackSection | None) -> dict[str, str]:
+    return {} if asked is None else asked.model_dump(exclude_none=True)
+
+
+def refuse_missing(asked: TrackSection | None) -> None:
+    """What is asked for and not installed is wrong use. Told before a folder is touched: --force would have replaced
+    the run that is there by one that cannot begin."""
+    for name in _wanted(asked):
         if find_spec(MODULES[name]) is None:
             what = f"[track] asks for {name}, and {MODULES[name]} is not installed"
             raise FedauditError("track-missing", what, "Install it: pip install 'fedaudit[track]'.")
-    return Tracking(run, wanted) if wanted else None
