@@ -22,6 +22,7 @@ from nvflare.app_common.filters.svt_privacy import SVTPrivacy
 from fedaudit.config.schema import read_toml
 from fedaudit.results import document as results
 from fedaudit.session.verify import Check, verify
+from fedaudit.toml import written
 from fedaudit.trace.store import HOST_CLAIM
 from tests.integrations.test_nvflare import Site, answered, as_dxo, recorder_and_fire, state, trained
 from tests.integrations.worlds import net
@@ -32,19 +33,20 @@ SPEND: dict[str, float] = {"fraction": 0.2, "epsilon": 0.4, "epsilon_release": 6
 Change = Callable[[DXO, int], None]
 
 
-def recorded(folder: Path, change: Change | None = None, restart: bool = False) -> Path:
-    """Two rounds of two sites whose updates go through the filter. `change`: what leaves after it."""
+def recorded(folder: Path, change: Change | None = None, restart: bool = False, counter: bool = False) -> Path:
+    """Two rounds of two sites whose updates go through the filter. `change`: what leaves after it. `counter`: the model
+    has one, as batch normalization does, and is recorded without an audit."""
     np.random.seed(1)  # noqa: NPY002 - the filter draws from there
-    _, fire = recorder_and_fire(
-        folder,
-        model="tests.integrations.worlds:net",
-        games=["tests.integrations.worlds:games"],
-        rounds=ROUNDS,
-        options={"attacks": ["loss"], "keep": "snapshots"},
-    )
+    audit: dict[str, Any] = {
+        "model": "tests.integrations.worlds:net",
+        "games": ["tests.integrations.worlds:games"],
+        "options": {"attacks": ["loss"], "keep": "snapshots"},
+    }
+    _, fire = recorder_and_fire(folder, rounds=ROUNDS, **({} if counter else audit))
     filters = {party: SVTPrivacy(**SPEND) for party in PARTIES}
     torch.manual_seed(0)
-    model: Any = state(net())
+    steps = {"steps": np.array(0)} if counter else {}
+    model: Any = state(net()) | steps
     for index in range(1, ROUNDS + 1):
         changes = []
         for party in PARTIES:
@@ -52,7 +54,8 @@ def recorded(folder: Path, change: Change | None = None, restart: bool = False) 
             fire(EventType.AFTER_TASK_DATA_FILTER, party, **task)
             if restart and index == 2:
                 filters[party].handle_event(EventType.START_RUN, FLContext())
-            sent = as_dxo(DataKind.WEIGHT_DIFF, model, trained(model, party, index))
+            after = trained({name: model[name] for name in model if name not in steps}, party, index)
+            sent = as_dxo(DataKind.WEIGHT_DIFF, model, after | {name: model[name] + 1 for name in steps})
             sent = filters[party].process(sent, Site(folder, party).context())
             dxo = from_shareable(sent)
             if change is not None:
@@ -86,6 +89,10 @@ def test_what_the_filter_counted_stands_beside_what_was_measured_and_is_checked(
     found = verify(run, None)
     passes = dict.fromkeys(("V1", "V2", "V3", "V4", "V5"), "PASS")
     assert outcomes(found) == passes | {"V6": "CANNOT TELL"}, found
+    for change, fails in (({"unit": None}, "V1"), ({"epsilon": 0.001}, "V2"), ({"epsilon_one_round": 0.001}, "V2")):
+        stated = {key: value for key, value in (claim["claim"] | change).items() if value is not None}
+        (tmp_path / "stated.toml").write_text(written({"claim": stated}))
+        assert outcomes(verify(run, tmp_path / "stated.toml"))[fails] == "FAIL"
 
 
 def quiet(dxo: DXO, index: int) -> None:
@@ -105,12 +112,16 @@ def counts(dxo: DXO, index: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "restart", "fails"),
-    [(quiet, False, "V5"), (whole, False, "V3"), (None, True, "V2"), (counts, False, "V2")],
-    ids=["no noise", "more coordinates", "started anew", "a round without an account"],
+    ("world", "fails"),
+    [
+        ({"change": quiet}, "V5"),
+        ({"change": whole}, "V3"),
+        ({"restart": True}, "V2"),
+        ({"change": counts}, "V2"),
+        ({"counter": True}, "V4"),
+    ],
+    ids=["no noise", "more coordinates", "started anew", "a round without an account", "a counter left as it was"],
 )
-def test_a_filter_that_does_not_keep_its_claim_is_found(
-    tmp_path: Path, change: Change | None, restart: bool, fails: str
-) -> None:
-    found = outcomes(verify(recorded(tmp_path, change, restart), None))
+def test_a_filter_that_does_not_keep_its_claim_is_found(tmp_path: Path, world: dict[str, Any], fails: str) -> None:
+    found = outcomes(verify(recorded(tmp_path, **world), None))
     assert [id for id, outcome in found.items() if outcome == "FAIL"] == [fails]

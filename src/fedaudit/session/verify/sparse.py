@@ -55,7 +55,7 @@ class DeclaredSparse(BaseModel):
     adjacency: Literal["add-remove", "replace"] | None = None
     kind: Literal["WEIGHTS", "WEIGHT_DIFF"] = "WEIGHT_DIFF"  # what is thinned
     epsilon_one_round: _Epsilon | None = None
-    ledgers: tuple[SparseLedger, ...]
+    ledgers: Annotated[tuple[SparseLedger, ...], Field(min_length=1)]
 
 
 @dataclass
@@ -63,11 +63,13 @@ class Sent:
     """Of one party: in how many rounds it took part, and what is seen of those whose models were kept."""
 
     rounds: int = 0
+    kept: int = 0  # in how many of them its model was
     most: tuple[int, str] = (0, "")  # coordinates that are not 0, and in which round
     bare: set[str] = field(default_factory=set)  # arrays that changed and can carry no noise
     far: list[tuple[str, int, int]] = field(default_factory=list)  # round, values, how many of them are far out
 
     def take(self, label: str, kind: str, before: State, after: State) -> None:
+        self.kept += 1
         values = []
         for name, array in after.items():
             if array.ndim == 0 or array.dtype.kind != "f":
@@ -104,10 +106,12 @@ class SparseCheck(NamedTuple):
 
 def judged(said: DeclaredSparse, seen: dict[str, Sent]) -> Iterator[SparseCheck]:
     ledgers = [(one, seen.get(one.party, Sent())) for one in said.ledgers]
-    accounted, counted = [_accounted(*one) for one in ledgers], [_counted(*one) for one in ledgers]
+    accounted = [*_summed(said), *(_accounted(*one) for one in ledgers)]
     yield SparseCheck("V1", "Are unit and adjacency stated?", _stated(said), looks=False)
     yield SparseCheck("V2", "Is every update that left accounted for?", _first(accounted, said, seen))
-    yield SparseCheck("V3", "Do no more coordinates leave than are accounted for?", _first(counted))
+    yield SparseCheck(
+        "V3", "Do no more coordinates leave than are accounted for?", _first([_counted(*o) for o in ledgers])
+    )
     yield SparseCheck("V4", "Does everything that leaves carry noise?", _first([_covered(*o) for o in ledgers]))
     yield SparseCheck("V5", "Is the noise there?", _first([_noisy(*o) for o in ledgers]))
     yield SparseCheck("V6", "Does the proof hold that the epsilon is taken from?", _proved(), looks=False)
@@ -127,6 +131,16 @@ def _stated(said: DeclaredSparse) -> Found:
     return "PASS", f"one whole update, {said.adjacency}, delta 0"
 
 
+def _summed(said: DeclaredSparse) -> Iterator[Found]:
+    """What is stated for all parties must hold for the one that has spent most."""
+    most, dearest = max(said.ledgers, key=lambda one: one.epsilon), max(said.ledgers, key=lambda one: one.one_call)
+    if said.epsilon < most.epsilon * (1 - ROUNDING):
+        yield "FAIL", f"epsilon {said.epsilon:.4g} is stated, and {most.party} has spent {most.epsilon:.4g}"
+    one = said.epsilon_one_round
+    if one is not None and one < dearest.one_call * (1 - ROUNDING):
+        yield "FAIL", f"one round is stated to cost {one:.4g}, and an update of {dearest.party} {dearest.one_call:.4g}"
+
+
 def _accounted(one: SparseLedger, sent: Sent) -> Found:
     true = one.one_call * sent.rounds
     if one.calls < sent.rounds:
@@ -139,7 +153,7 @@ def _accounted(one: SparseLedger, sent: Sent) -> Found:
 
 def _counted(one: SparseLedger, sent: Sent) -> Found:
     most, label = sent.most
-    if not sent.far:
+    if not sent.kept:
         return "CANNOT TELL", f"{one.party}: {NOT_KEPT}"
     if most > one.released:
         return "FAIL", f"{one.party}, {label}: {most} coordinates are not 0, {one.released} are accounted for"
@@ -150,15 +164,17 @@ def _covered(one: SparseLedger, sent: Sent) -> Found:
     if sent.bare:
         what = f"{one.party}: left as they were: {', '.join(sorted(sent.bare)[:5])}"
         return "FAIL", f"{what} (whole numbers, or arrays without dimensions, which the filter lets pass)"
-    if not sent.far:
+    if not sent.kept:
         return "CANNOT TELL", f"{one.party}: {NOT_KEPT}"
     return "PASS", f"{one.party}: no array without dimensions and no whole numbers changed"
 
 
 def _noisy(one: SparseLedger, sent: Sent) -> Found:
     """Laplace noise of scale b on values within r b: of those at least this share lies beyond twice the median."""
-    if not sent.far:
+    if not sent.kept:
         return "CANNOT TELL", f"{one.party}: {NOT_KEPT}"
+    if not sent.far:
+        return "CANNOT TELL", f"{one.party}: every value that left is 0"
     r = one.release / (2 * one.released)
     least = math.exp(-(WIDE * (math.log(2) + r) + r))
     for label, size, far in sent.far:
@@ -172,6 +188,6 @@ def _noisy(one: SparseLedger, sent: Sent) -> Found:
 
 def _proved() -> Found:
     return "CANNOT TELL", (
-        "the sparse vector technique stops after as many answers as are paid for; this filter takes all that lie above "
-        "the threshold and draws among them, which the technique's proof does not cover"
+        "the sparse vector technique stops after as many answers as are paid for. This filter takes all that lie above "
+        "the threshold and draws among them. The technique's proof does not cover that"
     )
