@@ -1,6 +1,7 @@
 """Data goes one way, and so do imports: a module may import only from the layers above it in this list."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -187,3 +188,12 @@ def loaded_by(code: str) -> set[str]:
 
 def test_importing_fedaudit_is_light() -> None:
     assert not loaded_by("import fedaudit") & {"torch", "sklearn", "scipy", "numpy", "pyarrow"}
+
+
+def test_the_map_of_the_rooms_has_them_all_in_order() -> None:
+    text = (SRC.parent.parent / "docs" / "architecture.md").read_text()
+    rows = text.split("| room | what it holds |")[1].split("\n\n")[0]
+    named = [
+        name for row in rows.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1:2][0] if row else "")
+    ]
+    assert [*named, "__main__"] == LAYERS

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -200,6 +201,23 @@ def in_header(after: State) -> Shareable:
     return made
 
 
+def inside_dxo(after: State) -> Shareable:
+    made = DXO(DataKind.WEIGHTS, data=dict(after)).to_shareable()
+    made["DXO"]["records"] = np.ones(100)
+    return made
+
+
+@dataclass
+class Note:
+    """A type of somebody's own, which NVIDIA FLARE passes on if it is registered."""
+
+    text: str
+
+
+class Named(str):
+    """Text that carries more than its characters."""
+
+
 HIDDEN: dict[str, Callable[[State], Shareable]] = {
     "metrics": lambda after: DXO(DataKind.METRICS, data={"x": {"y": [dict(after)]}}).to_shareable(),
     "tensors": lambda after: DXO(DataKind.ANALYTIC, data={"x": torch.ones(100)}).to_shareable(),
@@ -208,7 +226,12 @@ HIDDEN: dict[str, Callable[[State], Shareable]] = {
     "list": lambda after: DXO(DataKind.METRICS, data={"x": np.ones(200).tolist()}).to_shareable(),
     "text": lambda after: DXO(DataKind.WEIGHTS, data=dict(after), meta={"x": "r" * 2000}).to_shareable(),
     "whole number": lambda after: DXO(DataKind.PSI, data={"x": 2**20_000}).to_shareable(),
+    "an object": lambda after: DXO(DataKind.METRICS, data={"x": Note("r" * 2000)}).to_shareable(),
+    "an object in meta": lambda after: DXO(DataKind.WEIGHTS, data=dict(after), meta={"x": [Note("r")]}).to_shareable(),
+    "raw numpy": lambda after: DXO(DataKind.METRICS, data={"x": np.void(b"r" * 2000)}).to_shareable(),
+    "a subclass": lambda after: DXO(DataKind.METRICS, data={Named("x"): 1.0}).to_shareable(),
     "beside": beside_weights,
+    "inside": inside_dxo,
     "header": in_header,
     "collection": lambda after: DXO(
         DataKind.COLLECTION,

@@ -1,6 +1,7 @@
 """What would help: each rule speaks where its figures say so, with these figures, and is silent elsewhere."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ import pytest
 from fedaudit.report import helps, render, words
 from fedaudit.report.helps import Help
 from fedaudit.report.panels import guarantee
-from fedaudit.results.advice import OF_RUN, save
+from fedaudit.results.advice import ADVICE, OF_RUN, Confirmed, Risk, federation_of, named, save, sentences
+from fedaudit.results.gate import parse_limit
 from fedaudit.stats.strongest import allowed, epsilon_for
+from fedaudit.types import Estimate
 from tests.command import fedaudit
 from tests.report import builder
 from tests.report.builder import Json, quotable
@@ -112,10 +115,53 @@ def test_what_was_tried_comes_first_and_is_called_that() -> None:
     assert "To keep" not in render(builder.read(builder.results()))
 
 
-def test_the_command_finds_advice_in_the_folder_of_the_run(tmp_path: Path) -> None:
+def test_nothing_of_what_was_confirmed_is_cut_off() -> None:
+    attack = "fta+signal=loss+degree=2"
+    risk = Risk(attack=attack, vantage="server", model="local", party=None, value=0.55, low=0.52, high=0.58)
+    before = replace(risk, value=0.7, low=0.68, high=0.72)
+    one = Confirmed(
+        name="fewer epochs",
+        seed=1,
+        verdict="below the limit",
+        meets=True,
+        why_not="",
+        risk=risk,
+        risk_before=before,
+        largest_before=replace(before, vantage="agg-mal", value=0.8),
+        strongest=replace(risk, attack="unmix"),
+        guarantee=None,
+        estimates=named(
+            accuracy=Estimate("accuracy", 0.8, 0.78, 0.82, 0.95, "exact", "measured", 1, 1),
+            accuracy_before=Estimate("accuracy", 0.82, 0.8, 0.84, 0.95, "exact", "measured", 1, 1),
+        ),
+    )
+    advice = replace(tried(), confirmed=[one], recommended=one.name, sentences=())
+    told = sentences(advice, parse_limit("auc < 0.6"), {one.name: "train for one epoch instead of five"})
+    (help,) = helps.tried(replace(advice, sentences=told))
+    assert help.text == " ".join(told)
+    assert help.text.endswith("is not proof that nobody can do better.")
+
+
+def test_advice_that_is_damaged_or_about_another_run_is_left_out_and_said(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps(builder.results()))
     (tmp_path / OF_RUN).mkdir()
-    save(tried(), tmp_path / OF_RUN)
+    save(replace(tried(), about="another"), tmp_path / OF_RUN)
+    done = fedaudit("report", ".", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "another federation" in " ".join(done.stderr.split())
+    assert "None was confirmed." not in (tmp_path / "report.html").read_text()
+    (tmp_path / OF_RUN / ADVICE).write_text("{")
+    done = fedaudit("report", ".", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "is not as it was written" in " ".join(done.stderr.split())
+    assert "None was confirmed." not in (tmp_path / "report.html").read_text()
+
+
+def test_the_command_finds_advice_in_the_folder_of_the_run(tmp_path: Path) -> None:
+    of_run = builder.results()
+    (tmp_path / "results.json").write_text(json.dumps(of_run))
+    (tmp_path / OF_RUN).mkdir()
+    save(replace(tried(), about=federation_of(of_run["run"]["config"])), tmp_path / OF_RUN)
     assert fedaudit("report", ".", cwd=tmp_path).returncode == 0
     assert fedaudit("report", ".", "--redact", cwd=tmp_path).returncode == 0
     assert "None was confirmed." in (tmp_path / "report.html").read_text()

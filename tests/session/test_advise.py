@@ -1,6 +1,7 @@
 """Advice on a small real federation, and the halving that it rests on."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedaudit.cli import auditing
-from fedaudit.config.schema import Config, load_config, parse
+from fedaudit.config.schema import Config, TrackSection, load_config, parse
 from fedaudit.errors import FedauditError
 from fedaudit.files import writing
 from fedaudit.report.pages import advice_page
@@ -23,10 +24,12 @@ from fedaudit.session.advise import (
     Bench,
     Contender,
     Trial,
+    _about,
     _looked_at,
     advise,
     compared,
     halved,
+    looking_at,
     seconds,
     train_until,
 )
@@ -274,6 +277,21 @@ def advice_of(found: results.Confirmed) -> results.Advice:
         sentences=(),
         cost=None,
     )
+
+
+def test_advice_is_about_runs_of_its_federation_whatever_attacks_they_ask(tmp_path: Path) -> None:
+    small: dict[str, Any] = {"federation": {"parties": 2, "rounds": 2}, "model": {"hidden": [4]}}
+    given = config(**small, audit={"attacks": ["loss"]})
+    given = given.model_copy(update={"track": TrackSection(tensorboard=str(tmp_path / "board"))})
+    run(given, tmp_path / "run", silent, tell=lambda _: None)
+    assert (tmp_path / "board").exists()
+    shutil.rmtree(tmp_path / "board")
+    train_until(Trial(tmp_path / "trial", looking_at(given, ["fta-loss"], 0.2), 2), lambda *_: None)
+    assert not (tmp_path / "board").exists()  # a trial is not the federation that is tracked
+    about, found = _about(tmp_path / "trial"), load(tmp_path / "run").run.config
+    assert about == results.federation_of(found)
+    assert about != results.federation_of({**found, "federation": {**found["federation"], "lr": 0.5}})
+    assert _about(tmp_path / "nowhere") is None
 
 
 def test_what_a_search_cost_is_known_although_it_was_stopped(tmp_path: Path) -> None:

@@ -10,11 +10,24 @@ from rich.markup import escape
 from rich.padding import Padding
 
 from fedaudit.cli.options import AsJson, Set, as_json, in_a_folder, printed_as_json, write_file
-from fedaudit.cli.terminal import ABSENT, aligned, console, number, progress, say, say_scores, show, write_report
+from fedaudit.cli.terminal import (
+    ABSENT,
+    aligned,
+    console,
+    errors,
+    number,
+    progress,
+    say,
+    say_scores,
+    show,
+    write_report,
+)
 from fedaudit.errors import DEGRADED, FedauditError, suggest
 
 if TYPE_CHECKING:
+    from fedaudit.results.advice import Advice
     from fedaudit.results.compare import ComparedRun, Comparison
+    from fedaudit.results.document import Document
     from fedaudit.results.gate import Gate, Judged
 
 
@@ -39,7 +52,6 @@ def report(
     """
     from fedaudit.report.formats import FORMATS
     from fedaudit.results import document as results
-    from fedaudit.results.advice import of_run
     from fedaudit.results.redaction import redacted
     from fedaudit.trace.journal import unchecked
 
@@ -60,12 +72,23 @@ def report(
         write_file(path, make(document))
         console.print(f"Report: {escape(str(path))}")
         return
-    tried = None if redact else of_run(folder)  # it names parties
+    tried = None if redact else _advised(folder, document)  # it names parties
     name = name.replace(".html", "-summary.html") if summary else name
     written = write_report(document, folder, name, summary, tried)
     say(document, written)
     if not written:
         raise typer.Exit(DEGRADED)
+
+
+def _advised(folder: Path, document: "Document") -> "Advice | None":
+    """Advice that is damaged, or about another federation, is no reason to go without a report."""
+    from fedaudit.results.advice import of_run
+
+    try:
+        return of_run(folder, document.run.config)
+    except FedauditError as error:
+        errors.print(f"[yellow]The report is written without advice: {escape(str(error))}[/yellow]")
+        return None
 
 
 def evidence(

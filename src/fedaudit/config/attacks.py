@@ -53,7 +53,7 @@ class UnmixSection(Section):
     ridge: Positive = Field(0.1, description="added to the normal equations, in units of the mean square of a gradient")
     layer: str = Field("all", description="the layer it looks at, by name; all: every layer that is trained")
     sketch: Annotated[int, Field(ge=8)] = Field(
-        80, description="the root of the numbers that are kept of a layer whose weights many positions share"
+        80, description="at most sketch × sketch numbers are kept of a layer whose weights many positions share"
     )
     coverage: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = Field(
         1.0, description="the share of the candidates that it knows at a time; less than 1: as somebody outside has it"

@@ -223,11 +223,13 @@ def _unauditable(shareable: Shareable, beside: int) -> str:
     if any(value is not None for key, value in shareable.items() if key not in (ReservedHeaderKey.HEADERS, "DXO")):
         return "content beside its DXO"
     headers = shareable.get(ReservedHeaderKey.HEADERS) or {}
-    if _has_arrays(headers):
-        return "arrays in its headers"
+    if kind := _stranger(headers):
+        return f"{kind} in its headers"
     size = _size(headers)
     if _is_dxo(shareable):
         dxo = from_shareable(shareable)
+        if shareable["DXO"].keys() - dxo.to_dict().keys():
+            return "content in its DXO that NVIDIA FLARE does not read"
         if why := _unknown(dxo):
             return why
         size += sum(_size(one.meta) + (0 if one.data_kind in WEIGHTS else _size(one.data)) for one in _leaves(dxo))
@@ -237,14 +239,14 @@ def _unauditable(shareable: Shareable, beside: int) -> str:
 
 
 def _size(value: Any) -> int:
-    """In bytes: names and text, and eight for every number, however deep."""
-    if isinstance(value, Mapping):
+    """In bytes: names and text, and eight for every number, however deep. Of what `_stranger` knows."""
+    if isinstance(value, dict):
         return sum(_size(one) for pair in value.items() for one in pair)
     if isinstance(value, list | tuple | set | frozenset):
         return sum(map(_size, value))
     if isinstance(value, str):
         return len(value.encode())
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, bytes | bytearray):
         return len(value)
     if isinstance(value, int):  # of any length
         return max(8, value.bit_length() // 8)
@@ -254,8 +256,8 @@ def _size(value: Any) -> int:
 def _unknown(dxo: Any) -> str:
     if not isinstance(dxo, DXO):
         return "a collection that holds more than DXOs"
-    if _has_arrays(dxo.meta):
-        return "arrays in its meta"
+    if kind := _stranger(dxo.meta):
+        return f"{kind} in its meta"
     if dxo.data_kind == DataKind.COLLECTION:
         return next(filter(None, map(_unknown, dxo.data.values())), "")
     if dxo.data_kind in WEIGHTS:
@@ -263,20 +265,22 @@ def _unknown(dxo: Any) -> str:
     if dxo.data_kind not in HARMLESS:
         return f"data of kind {dxo.data_kind}"
     # The messages of a private set intersection are bytes.
-    return f"arrays in {dxo.data_kind}" if _has_arrays(dxo.data, bytes_too=dxo.data_kind != DataKind.PSI) else ""
+    kind = _stranger(dxo.data, (bytes, bytearray) if dxo.data_kind == DataKind.PSI else ())
+    return f"{kind} in {dxo.data_kind}" if kind else ""
 
 
-def _has_arrays(value: Any, bytes_too: bool = True) -> bool:
-    """Of any library, or bytes that may be some; single numbers are none."""
-    if isinstance(value, Mapping):
-        return any(_has_arrays(one, bytes_too) for pair in value.items() for one in pair)
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(_has_arrays(one, bytes_too) for one in value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes_too
-    if isinstance(value, DXO):
-        return True
-    return hasattr(value, "__array__") and not isinstance(value, np.generic)
+PLAIN = (type(None), bool, int, float, str)
+
+
+def _stranger(value: Any, also: tuple[type, ...] = ()) -> str:
+    """The type of something that is neither number nor text, if there is one, however deep. Types are named one by one,
+    without their subclasses, and what nobody thought of is a stranger: nobody could say how much it carries."""
+    kind = type(value)
+    if kind in (dict, list, tuple, set, frozenset):
+        inner = [one for pair in value.items() for one in pair] if kind is dict else value
+        return next(filter(None, (_stranger(one, also) for one in inner)), "")
+    known = kind in (*PLAIN, *also) or isinstance(value, np.number | np.bool_)
+    return "" if known else kind.__name__
 
 
 def _leaves(dxo: DXO) -> list[DXO]:

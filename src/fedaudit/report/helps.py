@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedaudit.report import words
-from fedaudit.report.values import Results, clean
+from fedaudit.report.values import LONGEST, Results, clean
 from fedaudit.report.words import Finding
 from fedaudit.stats.strongest import allowed, epsilon_for
 from fedaudit.stats.wording import count, fpr_of, full_text, rate, share, value_of
@@ -40,7 +40,7 @@ def tried(advice: "Advice | None") -> list[Help]:
     if advice is None or not advice.sentences:
         return []
     title = f"To keep {clean(advice.limit)}"
-    return [Help(title, clean(" ".join(advice.sentences)), "tried")]
+    return [Help(title, " ".join(clean(one, LONGEST) for one in advice.sentences), "tried")]
 
 
 # ------------------------------------------------------------------ the rules

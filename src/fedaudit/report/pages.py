@@ -14,7 +14,7 @@ from fedaudit.report.charts import value_axis
 from fedaudit.report.figures import Point
 from fedaudit.report.html import page
 from fedaudit.report.shapes import Figure, Table
-from fedaudit.report.values import clean
+from fedaudit.report.values import LONG, LONGEST, clean
 from fedaudit.report.words import adversary
 from fedaudit.results import study as results
 from fedaudit.results.advice import PAGE, Advice, Confirmed, Risk, Tried, frontier
@@ -286,9 +286,6 @@ def _cells(found: Sequence[Outcome]) -> Part:
 # ------------------------------------------------------------------ an advice
 
 
-LONG = 600
-
-
 def write_advice_page(advice: Advice, directory: Path) -> Path:
     write_atomically(directory / PAGE, advice_page(advice, directory.resolve().name))
     return directory / PAGE
@@ -303,7 +300,7 @@ def advice_page(advice: Advice, name: str) -> str:
     cost = NONE if advice.cost is None else f"{advice.cost:.3g} audits of the federation as it is"
     facts = [("limit", clean(advice.limit)), ("cost of the search", cost)]
     verdict = "Advice" if advice.recommended else "No change was confirmed to meet the limit"
-    sentences = [clean(line, LONG) for line in advice.sentences]
+    sentences = [clean(line, LONGEST) for line in advice.sentences]
     return page(
         "study.html", title="advice", name=clean(name), facts=facts, verdict=verdict, sentences=sentences, parts=parts
     )

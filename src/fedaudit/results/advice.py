@@ -1,5 +1,7 @@
 """What `fedaudit advise` found: advice.json as a tree of frozen dataclasses."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -128,6 +130,7 @@ class Advice:
     nearest: str | None
     sentences: Many[str]
     cost: OrNull[Number]  # of everything, in audits of the unchanged federation; None: partly done before
+    about: str | None = None  # `federation_of` the unchanged federation's configuration
 
 
 def load(directory: Path) -> Advice:
@@ -139,10 +142,25 @@ def load(directory: Path) -> Advice:
         raise FedauditError("advice-unreadable", what, "Run `fedaudit advise` again.", exit_code=REFUSED) from None
 
 
-def of_run(run: Path) -> Advice | None:
-    """What `fedaudit advise CONFIG --out RUN/advice` found, if that was run."""
+def federation_of(config: Mapping[str, Any]) -> str:
+    """A hash of what is trained, of a configuration as results have it. How it is audited is left out: advice may ask
+    other attacks than the run."""
+    trained = [config.get(section) for section in ("data", "federation", "model", "defences")]
+    return hashlib.sha256(json.dumps(trained, sort_keys=True, default=list).encode()).hexdigest()[:16]
+
+
+def of_run(run: Path, config: Mapping[str, Any]) -> Advice | None:
+    """What `fedaudit advise CONFIG --out RUN/advice` found, if that was run. Refused if it is about another federation
+    than that of this configuration."""
     folder = run / OF_RUN
-    return load(folder) if (folder / ADVICE).is_file() else None
+    if not (folder / ADVICE).is_file():
+        return None
+    advice = load(folder)
+    if advice.about != federation_of(config):
+        what = f"{folder} has advice about another federation than this run's"
+        todo = "Run `fedaudit advise` with the configuration of this run, and that folder as --out."
+        raise FedauditError("advice-of-another", what, todo, exit_code=REFUSED)
+    return advice
 
 
 def save(advice: Advice, directory: Path) -> Path:

@@ -308,10 +308,18 @@ def _advice(
         nearest=nearest.name if nearest else None,
         sentences=(),
         cost=bench.cost(bench.folder(_again(config, NO_CHANGE, fpr_of(limit.metric)))),
+        about=_about(contenders[0].folder),
     )
     words: Mapping[str, str] = {name: change.words for name, change in by_name.items()}
     advice = replace(advice, sentences=results.sentences(advice, limit, words))
     return advice, changed(config, by_name[nearest.name]) if nearest else None
+
+
+def _about(unchanged: Path) -> str | None:
+    """As it was recorded: with what was decided when the data were read."""
+    with contextlib.suppress(FedauditError):
+        return results.federation_of(load(unchanged).run.config)
+    return None
 
 
 def _upper(risk: Risk | None) -> float:
@@ -399,7 +407,8 @@ def train_until(trial: Trial, tell: Tell) -> None:
 
     spent()  # from now on the time is known, whenever it is killed
     try:
-        run(trial.config, trial.folder, progress, tell=lambda _: None, engine=engine)
+        quiet = trial.config.model_copy(update={"track": None})  # trials are not the federation that is tracked
+        run(quiet, trial.folder, progress, tell=lambda _: None, engine=engine)
     except FedauditError as error:
         if begun or error.code in OF_THE_FOLDER:
             raise
