@@ -3,8 +3,9 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,12 @@ from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import open_session
 from fedaudit.results import document as results
 from fedaudit.results.running import Follower
+from fedaudit.session.prepare import Prepared
 from fedaudit.session.recording import continued
-from fedaudit.session.run import run
-from fedaudit.session.tracking import Tracking, scalars, tracked
+from fedaudit.session.run import rounds, run
+from fedaudit.session.tracking import MLflow, Tracking, own_name, scalars, tracked
 from fedaudit.trace.store import HOST_CLAIM, Store
-from fedaudit.types import RoundRisk
+from fedaudit.types import Moment, Round, RoundRisk, State
 from tests.command import fedaudit
 from tests.trace.test_store import round_, seen
 
@@ -43,7 +45,8 @@ def recorded(folder: Path, track: TrackSection) -> None:
             store.append(round_(number), seen(number), [found])
             assert tracking.send() == []
             assert tracking.send() == []  # nothing twice
-        assert tracking.close() == []
+        assert tracking.close("finished") == []
+        assert tracking.close("failed") == []  # it is closed
 
 
 def test_tensorboard_reads_every_round(tmp_path: Path) -> None:
@@ -52,7 +55,7 @@ def test_tensorboard_reads_every_round(tmp_path: Path) -> None:
     from tensorboardX.record_writer import RecordWriter  # noqa: F401 - the format is theirs
 
     found: dict[str, list[float]] = {}
-    (file,) = (tmp_path / "board" / "run").iterdir()
+    (file,) = (tmp_path / "board" / own_name(tmp_path / "run")).iterdir()
     data = file.read_bytes()
     while data:  # length, its checksum, the event, its checksum
         size = int.from_bytes(data[:8], "little")
@@ -72,6 +75,11 @@ def test_mlflow_reads_every_round(tmp_path: Path) -> None:
     assert (run.info.run_name, run.info.status) == ("run", "FINISHED")
     found = {name: [one.value for one in client.get_metric_history(run.info.run_id, name)] for name in run.data.metrics}
     assert found == EXPECTED
+    for how in ("interrupted", "failed"):
+        MLflow(where, tmp_path / how).close(how)
+    runs = client.search_runs([run.info.experiment_id])
+    ended = {one.info.run_name: one.info.status for one in runs}
+    assert ended == {"run": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 
 
 def test_wandb_takes_every_round_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +109,7 @@ class Broken:
     def log(self, *_: object) -> None:
         raise OSError("no route to it")
 
-    def close(self) -> None:
+    def close(self, how: str) -> None:
         raise AssertionError("it is not asked again")
 
 
@@ -123,6 +131,72 @@ def test_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(
     assert document.run.ending == "complete"
     run = Follower(tmp_path / "run").look()
     assert set(scalars(run, run.rounds[-1])) >= {"client/global/loss/auc", "client/global/loss/auc-low"}
+
+
+class Kept:
+    """A tracker that remembers."""
+
+    def __init__(self) -> None:
+        self.rounds: list[int] = []
+        self.ended: list[str] = []
+
+    def log(self, _: object, round: int) -> None:
+        self.rounds.append(round)
+
+    def close(self, how: str) -> None:
+        self.ended.append(how)
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
+    one = Kept()
+    kinds: dict[str, Callable[[str, Path], object]] = {"tensorboard": lambda _, __: one}
+    monkeypatch.setattr("fedaudit.session.tracking.KINDS", kinds)
+    return one
+
+
+def test_rounds_that_are_done_again_are_sent_again(tmp_path: Path, kept: Kept) -> None:
+    with Store.create(tmp_path / "run", MANIFEST) as store:
+        tracking = Tracking(tmp_path / "run", {"tensorboard": "board"})
+        back = round_(2)
+        for one in (round_(1), back, round_(3), replace(back, aggregate=round_(9).aggregate)):
+            store.append(one, seen(one.index), [])
+            tracking.send()
+    assert kept.rounds == [1, 2, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("error", "how"), [(ValueError, "failed"), (KeyboardInterrupt, "interrupted"), (None, "finished")]
+)
+def test_a_tracker_is_told_how_the_run_ended(
+    tmp_path: Path, kept: Kept, error: type[BaseException] | None, how: str
+) -> None:
+    def engine(prepared: Prepared, after: Moment, model: State | None) -> Iterator[Round]:
+        for one in rounds(prepared, after, model):
+            yield one
+            if error is not None:
+                raise error
+
+    asked = parse({**SMALL, "track": {"tensorboard": "board"}})
+    with nullcontext() if error is None else pytest.raises(error):
+        run(asked, tmp_path / "run", quietly, tell=lambda _: None, engine=engine)
+    assert kept.ended == [how]
+
+
+def test_runs_of_one_name_are_apart_on_the_board(tmp_path: Path) -> None:
+    names = []
+    for folder, created in (("a", "today"), ("b", "today"), ("a", "tomorrow")):
+        Store.create(tmp_path / folder / "run", MANIFEST | {"created": created}).close()
+        names.append(own_name(tmp_path / folder / "run"))
+    assert len(set(names)) == 3
+
+
+@pytest.mark.parametrize("where", ["https://me:secret@host:5000", "postgresql://me@host/runs"])
+def test_a_password_is_not_stored_with_a_run(where: str) -> None:
+    with pytest.raises(FedauditError, match="MLFLOW_TRACKING_PASSWORD") as refused:
+        parse({"track": {"mlflow": where}})
+    assert "secret" not in str(refused.value)
+    assert parse({"track": {"mlflow": "http://host:5000/a@b"}}).track is not None
 
 
 SMALL = {

@@ -271,6 +271,16 @@ class TrackSection(Section):
         None, description="a project of Weights & Biases; with WANDB_MODE=offline nothing leaves this machine"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_password(cls, given: Any) -> Any:
+        """The configuration is in run.json, in the results and in the report, which are passed on."""
+        where = given.get("mlflow") if isinstance(given, Mapping) else None
+        if isinstance(where, str) and "@" in where.partition("://")[2].partition("/")[0]:
+            todo = "Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead."
+            raise refused("track-password", "mlflow", "a user or a password in it would be stored with the run", todo)
+        return given
+
 
 def decisive(written: Mapping[str, Any]) -> dict[str, Any]:
     """The sections of a configuration on which results depend."""

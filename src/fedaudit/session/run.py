@@ -14,7 +14,7 @@ from fedaudit.session.assemble import SEARCH_TIME
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.recording import About, TraceWriter, continued
 from fedaudit.session.session import Event, Listener, Note, RoundDone, Session, nobody
-from fedaudit.session.tracking import refuse_missing, tracked
+from fedaudit.session.tracking import closed_as_it_ends, refuse_missing, tracked
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.segments import digest
 from fedaudit.trace.store import RUN, load_manifest
@@ -82,15 +82,17 @@ def opened(prepared: Prepared, out: Path, force: bool, listen: Listener = nobody
         "start": digest(prepared.task.initial(prepared.config.federation.seed)),
     }
     with TraceWriter.start(out, manifest, force) as recording:
-        yield Session(
-            prepared.auditor,
-            recording,
-            about,
-            strict=True,
-            listen=listen,
-            snapshot=prepared.snapshot,
-            tracking=tracked(prepared.config.track, out),
-        )
+        tracking = tracked(prepared.config.track, out)
+        with closed_as_it_ends(tracking):
+            yield Session(
+                prepared.auditor,
+                recording,
+                about,
+                strict=True,
+                listen=listen,
+                snapshot=prepared.snapshot,
+                tracking=tracking,
+            )
 
 
 def ended(prepared: Prepared, session: Session, out: Path, progress: Progress) -> Document:

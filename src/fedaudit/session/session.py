@@ -54,7 +54,7 @@ from fedaudit.types import (
 from fedaudit.words import line
 
 if TYPE_CHECKING:
-    from fedaudit.session.tracking import Tracking
+    from fedaudit.session.tracking import How, Tracking
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ class Session:
         """
         self.document, out = None, self.results_in or out
         if self.tracking:
-            self._tell(self.tracking.close())
+            self._tell(self.tracking.close(self._how(incomplete)))
         with self.guard("no-results"):
             self.document = self._document(incomplete, out)
         if self.document is not None and out is not None:
@@ -315,6 +315,13 @@ class Session:
             with self.guard("results-not-passed-on"):
                 self.listen(Finished(self.document))
         return self.document
+
+    def _how(self, incomplete: str | None) -> How:
+        """In the words of those who keep track of experiments."""
+        if any(one.code == "training-failed" for one in self.gaps):
+            return "failed"
+        short = self.auditor is not None and self.auditor.last_round < self.auditor.settings.rounds
+        return "interrupted" if incomplete or short else "finished"
 
     def _ended(self) -> str:
         if self.about is not None and self.about.is_ours and self.document is not None:

@@ -4,24 +4,31 @@ They are read from the run on disk, as `fedaudit watch` reads it, after every ro
 fails is told of once, and the audit goes on without it: it is a copy of what results.json has.
 """
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from fedaudit.config.schema import TrackSection
 from fedaudit.errors import FedauditError
-from fedaudit.results.running import Follower, Running, epsilons
+from fedaudit.results.running import Follower, Running, added, epsilons
 from fedaudit.session.session import in_words
 from fedaudit.trace.lineage import RecordedRound
+from fedaudit.trace.store import load_manifest
 from fedaudit.types import Notice, RoundRisk, notice
+
+How = Literal["finished", "interrupted", "failed"]
 
 
 class Tracker(Protocol):
     def log(self, values: Mapping[str, float], round: int) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self, how: How) -> None: ...
 
 
 class Tracking:
@@ -31,19 +38,23 @@ class Tracking:
     def __init__(self, folder: Path, asked: Mapping[str, str]):
         self.asked, self._follower = dict(asked), Follower(folder)
         self._open: dict[str, Tracker] = {}
-        self._sent = self._follower.look().newest
+        self._before = self._follower.look()
 
     def send(self) -> list[Notice]:
         """The rounds that were added. What failed is told, and not asked again."""
         run = self._follower.look()
-        new = [round for round in run.rounds if round.round > self._sent]
-        self._sent = max(self._sent, run.newest)
+        if run.state == "damaged":
+            return []
+        new, self._before = added(run, self._before), run
         told = [self._each(partial(_log, values=scalars(run, round), round=round.round)) for round in new]
         return [notice for some in told for notice in some]
 
-    def close(self) -> list[Notice]:
+    def close(self, how: How) -> list[Notice]:
+        """Once: whoever closes it again changes nothing."""
         self.asked = {name: where for name, where in self.asked.items() if name in self._open}
-        return self._each(_close)
+        told = self._each(lambda one: one.close(how))
+        self.asked = {}
+        return told
 
     def _each(self, act: Callable[[Tracker], None]) -> list[Notice]:
         failed = []
@@ -60,10 +71,6 @@ class Tracking:
 
 def _log(one: Tracker, values: Mapping[str, float], round: int) -> None:
     one.log(values, round)
-
-
-def _close(one: Tracker) -> None:
-    one.close()
 
 
 def scalars(run: Running, round: RecordedRound) -> dict[str, float]:
@@ -87,18 +94,25 @@ def _name(one: RoundRisk) -> str:
 # ------------------------------------------------------------------ the three
 
 
+def own_name(run: Path) -> str:
+    """TensorBoard takes what lies in one folder for one run: those of the same name, and one that replaces another, are
+    told apart."""
+    mark = hashlib.sha256(f"{run.resolve()} {load_manifest(run).get('created')}".encode()).hexdigest()[:8]
+    return f"{run.name}-{mark}"
+
+
 class TensorBoard:
     def __init__(self, folder: str, run: Path):
         from tensorboardX import SummaryWriter
 
-        self._writer = SummaryWriter(str(Path(folder) / run.name))
+        self._writer = SummaryWriter(str(Path(folder) / own_name(run)))
 
     def log(self, values: Mapping[str, float], round: int) -> None:
         for name, value in values.items():
             self._writer.add_scalar(name, value, round)
         self._writer.flush()  # whoever looks sees the round now
 
-    def close(self) -> None:
+    def close(self, how: How) -> None:
         self._writer.close()
 
 
@@ -115,8 +129,9 @@ class MLflow:
         for name, value in values.items():
             self._client.log_metric(self._run, name, value, step=round)
 
-    def close(self) -> None:
-        self._client.set_terminated(self._run)
+    def close(self, how: How) -> None:
+        status = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
+        self._client.set_terminated(self._run, status=status[how])
 
 
 class WeightsAndBiases:
@@ -126,12 +141,13 @@ class WeightsAndBiases:
         import wandb
 
         self._run = wandb.init(project=project, name=run.name, dir=str(run))
+        self._run.define_metric("*", step_metric="round")  # its own steps only rise, and a round may be done again
 
     def log(self, values: Mapping[str, float], round: int) -> None:
-        self._run.log(dict(values), step=round)
+        self._run.log({**values, "round": round})
 
-    def close(self) -> None:
-        self._run.finish()
+    def close(self, how: How) -> None:
+        self._run.finish(exit_code=int(how != "finished"))
 
 
 KINDS: dict[str, Callable[[str, Path], Tracker]] = {
@@ -158,3 +174,17 @@ def refuse_missing(asked: TrackSection | None) -> None:
         if find_spec(MODULES[name]) is None:
             what = f"[track] asks for {name}, and {MODULES[name]} is not installed"
             raise FedauditError("track-missing", what, "Install it: pip install 'fedaudit[track]'.")
+
+
+@contextmanager
+def closed_as_it_ends(tracking: Tracking | None) -> Iterator[None]:
+    """A run that does not come to its results is no longer running for those who follow it, either."""
+    how: How = "failed"
+    try:
+        yield
+    except KeyboardInterrupt:
+        how = "interrupted"
+        raise
+    finally:
+        if tracking is not None:
+            tracking.close(how)
