@@ -366,9 +366,10 @@ def filtered_weights(task: Task, layer: str | None) -> int:
     from fedaudit.adversary.signals.matched import largest_linear, rules
 
     module = getattr(task, "architecture", None)
-    if module is None or not rules(module):
+    known = rules(module) if module is not None else []
+    if module is None or not known or layer not in (None, ALL, *known):  # the filter refuses a layer that it has not
         return 0
-    looked_at = rules(module) if layer == ALL else [layer or largest_linear(module)]
+    looked_at = known if layer == ALL else [layer or largest_linear(module)]
     return sum(int(module.get_submodule(name).weight.numel()) for name in looked_at)
 
 
