@@ -4,6 +4,7 @@ own, so that any interpreter runs it:
     build/base/bin/python tests/base_install.py FOLDER
 """
 
+import json
 import random
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ CASES: list[tuple[list[str], int, str]] = [
     (["table", "run", "other"], 0, "run"),
     (["evidence", "run", "--out", "evidence"], 0, "SHA256SUMS"),
     (["watch", "run"], 0, "ended"),
+    (["watch", "private"], 0, "Epsilon is not shown: to count it, pip install 'fedaudit[dp]'."),
     (["list", "attacks"], 0, "loss"),
     (["init", "my.toml"], 0, "my.toml"),
     (["demo"], 2, "pip install 'fedaudit[demo]'"),
@@ -38,6 +40,11 @@ def prepare(folder: Path) -> None:
     for name in ("run", "other"):
         (folder / name).mkdir()
         shutil.copy(STORED / "recorded.json", folder / name / "results.json")
+    (folder / "private").mkdir()
+    shutil.copy(STORED / "recorded.json", folder / "private" / "results.json")
+    process = {"unit": "record", "noise": 1.0, "releases": 5, "sampler": "poisson", "rate": 0.1}
+    promise = {"defence": "dp-sgd", "process": process, "delta": 1e-5, "units": 1000, "against": "everybody"}
+    (folder / "private" / "run.json").write_text(json.dumps({"schema": 1, "rounds": 9, "guarantee": [promise]}))
     (folder / "site.toml").write_text('game = "game.npz"\nmodel = "ours:net"\nrounds = 2\n')
 
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from fedaudit.trace.store import RUN, Store
 from fedaudit.types import RoundRisk
 from tests.command import fedaudit
 from tests.report import builder
+from tests.report.test_paper import tried
 from tests.trace.test_store import round_, seen
 
 TOKEN, HOST = "the-token", "127.0.0.1:8712"
@@ -62,6 +63,7 @@ def risks(value: float, attack: str = "loss") -> list[RoundRisk]:
 def running(folder: Path, rounds: int = 3, planned: int = 9, parties: Any = ("A", "B")) -> Store:
     """A run in the middle of its training. Whoever asked for it closes it."""
     manifest = {"keep": "signals", "parties": [*parties, "C"], "attacks": ["loss"], "rounds": planned}
+    manifest |= {"confidence": 0.9}
     store = Store.create(folder, manifest)
     for number in range(1, rounds + 1):
         store.append(round_(number, parties=parties), seen(number, parties), risks(number / 100))
@@ -257,6 +259,16 @@ def test_a_run_shows_its_rounds_and_in_the_end_its_verdict_and_its_report(browse
     assert report == html.render(results.load(top / "done"))
 
 
+def test_the_full_report_has_the_advice_about_this_run(browser: Browser, top: Path) -> None:
+    report = f"{links(browser.get('/').text)['done']}/report"
+    found = results.load(top / "done")
+    advice.save(replace(tried(), about=advice.federation_of(found.run.config)), top / "done" / advice.OF_RUN)
+    assert "None was confirmed." in browser.get(report).text
+    (top / "done" / advice.OF_RUN / advice.ADVICE).write_text("{")
+    damaged = browser.get(report)
+    assert (damaged.status_code, "None was confirmed." in damaged.text) == (200, False)
+
+
 def test_runs_are_compared_while_they_train_and_when_they_have_ended(browser: Browser, top: Path) -> None:
     finished(top / "again", strong=0.2)
     with running(top / "second"):
@@ -264,6 +276,9 @@ def test_runs_are_compared_while_they_train_and_when_they_have_ended(browser: Br
         page = browser.get(f"/compare?run={known['second'][-16:]}&run={known['deep/going'][-16:]}").text
         assert page.count("<svg") == 2  # both lines in each
         assert page.count('class="line s1"') == page.count('class="line s2"') == 2
+        told = re.sub("<.*?>", "", page).count("3.0 % (1.5–6.0)")
+        assert told == 2 * 3  # a tip and a row of the chart's table for each run, and the runs' own table
+        assert "at 90 % confidence it holds for all planned rounds" in page
         assert "/compared?" not in page
     both = f"run={known['done'][-16:]}&run={known['again'][-16:]}"
     assert f"/compared?{both}".replace("&", "&amp;") in browser.get(f"/compare?{both}").text

@@ -35,7 +35,7 @@ from fedaudit.report import html, live, pages
 from fedaudit.report.live import ListedRun, LiveSection
 from fedaudit.results import advice, running, study
 from fedaudit.results.compare import compare
-from fedaudit.results.document import RESULTS
+from fedaudit.results.document import RESULTS, Document
 from fedaudit.results.running import Follower, Kind
 
 TICK = 0.4  # seconds between two looks at what a page shows
@@ -262,7 +262,14 @@ class LivePages:
         if entry is None or entry.document is None:
             why = MISSING if entry is None else "There are no results that can be read. " + entry.run.why
             return refused(404, "Not found", why)
-        return answer(await asyncio.to_thread(html.render, entry.document))
+        return answer(await asyncio.to_thread(self._report, entry.run.folder, entry.document))
+
+    def _report(self, folder: Path, document: Document) -> str:
+        try:
+            tried = advice.of_run(folder, document.run.config)
+        except (FedauditError, OSError):  # damaged, or about another federation: `fedaudit report` says so
+            tried = None
+        return html.render(document, advice=tried)
 
     async def study(self, request: Request) -> Response:
         entry = await self._entry(request, "study")

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from fedaudit.cli import terminal
+from fedaudit.words.times import spoken
 from tests.cli.test_cli import SMALL
 
 
@@ -120,7 +121,7 @@ def test_a_log_says_what_is_done_and_how_long_the_rest_takes(log: Watched, monke
 def test_the_time_left() -> None:
     assert terminal.so_far("Trying", 0, 8, 61.0) == "Trying: 0 of 8 done in 1 min 1 s, time left not known yet."
     assert terminal.so_far("Trying", 2, 8, 60.0) == "Trying: 2 of 8 done in 1 min 0 s, about 3 min 0 s left."
-    assert terminal.spoken(3 * 3600 + 125) == "3 h 2 min"
+    assert spoken(3 * 3600 + 125) == "3 h 2 min"
 
 
 def test_quick_work_is_not_logged(log: Watched) -> None:

@@ -297,22 +297,19 @@ def logged(what: str, steps: int) -> Iterator[Callable[[], None]]:
         teller.join()
         spent = time.monotonic() - begun
         if steps:
+            from fedaudit.words.times import spoken
+
             errors.print(escape(f"{what}: {done[0]} of {steps} done in {spoken(spent)}."))
 
 
 def so_far(what: str, done: int, steps: int, spent: float) -> str:
     """What is done, and the time left if the rounds that follow take as long as those that are done."""
+    from fedaudit.words.times import spoken
+
     if not steps:
         return f"{what}: {spoken(spent)} so far."
     left = f"about {spoken(spent / done * (steps - done))} left" if done else "time left not known yet"
     return f"{what}: {done} of {steps} done in {spoken(spent)}, {left}."
-
-
-def spoken(seconds: float) -> str:
-    """A time that need not be exact."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 # ------------------------------------------------------------------ Ctrl-C and SIGTERM are answered at once

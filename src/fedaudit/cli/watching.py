@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from fedaudit.cli.terminal import ABSENT, aligned, console, show, spoken
+from fedaudit.cli.terminal import ABSENT, aligned, console, show
 from fedaudit.errors import REFUSED, FedauditError
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ def watch(
     run_dir: Annotated[Path, typer.Argument(help="The folder of a run, also of one that has not begun.")],
 ) -> None:
     """Rounds, risk with its band, epsilon spent and who is absent, as a run goes on; ends when the run does.
+
+    In brackets: the ends of the band, which at the run's confidence holds for all planned rounds at once. What a guess
+    without the model scores is in the report.
 
     The run may be on another machine, as long as its folder is seen from here; it does not notice. Where the output is
     no terminal, each round is a line. Ctrl-C ends the watching, not the run.
@@ -67,6 +70,8 @@ def watch(
 
 def _standing(run: "Running") -> str:
     """What is to be known at a glance: how far it is, what it is doing, how long it will take."""
+    from fedaudit.words.times import spoken
+
     of = f" of {run.planned}" if run.planned else ""
     far = f"round {run.newest}{of}" if run.rounds else "before its first round"
     doing = {

@@ -22,8 +22,9 @@ from fedaudit.report.words import Finding, adversary
 from fedaudit.results.document import Document
 from fedaudit.results.running import Kind, RecordedRound, Running, epsilons, uncounted
 from fedaudit.results.study import Outcome
-from fedaudit.stats.wording import NONE, count, fpr_of, number_text, point_text, rate
+from fedaudit.stats.wording import NONE, count, fpr_of, point_text, rate
 from fedaudit.types import AuditResult, Cost, Curve, Headline, ModelKind, RoundRisk
+from fedaudit.words.times import spoken
 
 LAST = 12  # rounds that are listed one by one
 SAYS = {
@@ -38,7 +39,7 @@ QUIET = (
     "Nothing was written for a while: its rounds are long, or it was killed. "
     "Start it again with the same command, and it continues."
 )
-BAND = "it holds for all planned rounds at once, and later rounds do not change it"
+BLIND = "What a guess without the model scores on these records is in the report, when the run has ended."
 
 Place = tuple[str, str, str]  # vantage, model, attack
 
@@ -174,6 +175,7 @@ def of_run(entry: ListedRun) -> list[LiveSection]:
     shown = [_now(entry)]
     if figures_ := _over_rounds(entry):
         lead = "The leading attack of each vantage after each round, as it was found then."
+        lead += f" {BLIND}" if entry.document is None else ""
         shown.append(LiveSection(PageSection("rounds", "Round by round", "Rounds", [Panel(lead, figures=figures_)])))
     if (budget := _epsilon(run)) is not None:
         shown.append(LiveSection(PageSection("epsilon", "Epsilon spent", "Epsilon", [budget])))
@@ -196,7 +198,7 @@ def _now(entry: ListedRun) -> LiveSection:
     run = entry.run
     facts = [("state", str(state(entry).striptags())), ("rounds", _progress(entry))]
     if run.left is not None:
-        facts.append(("time left", f"about {_spoken(run.left)}"))
+        facts.append(("time left", f"about {spoken(run.left)}"))
     facts += [("attacks", clean(", ".join(run.attacks)))] if run.attacks else []
     facts += [("begun", _begun(run.created))] if run.created else []
     facts += [("last written", _clock(run.heard))] if run.heard else []
@@ -245,16 +247,23 @@ def curves(run: Running) -> dict[Place, dict[str, Curve]]:
         for risk in round.risks:
             place = clean(risk.vantage), clean(risk.model), clean(risk.attack)
             found.setdefault(place, {}).setdefault(risk.metric, []).append((round.round, risk))
-    return {place: {name: _curve(points) for name, points in of.items()} for place, of in found.items()}
+    return {place: {name: _curve(run, points) for name, points in of.items()} for place, of in found.items()}
 
 
-def _curve(points: Sequence[tuple[int, RoundRisk]]) -> Curve:
+def band(*runs: Running) -> str:
+    """What the bands of these runs promise."""
+    known = {run.confidence for run in runs}
+    at = f"at {rate(sure)} confidence " if len(known) == 1 and (sure := known.pop()) else ""
+    return f"{at}it holds for all planned rounds at once, and later rounds do not change it"
+
+
+def _curve(run: Running, points: Sequence[tuple[int, RoundRisk]]) -> Curve:
     return Curve(
         [float(number) for number, _ in points],
         [risk.value for _, risk in points],
         [risk.low for _, risk in points],
         [risk.high for _, risk in points],
-        BAND,
+        band(run),
         simultaneous=True,
     )
 
@@ -387,7 +396,7 @@ def _overlaid(entries: Sequence[ListedRun], place: tuple[str, str], metrics: Seq
                 if (at, kind) == place and metric in of and any(v is not None for v in of[metric].value):
                     name = clean(f"{entry.name}: {attack}")
                     series.append(_of(of[metric], name, colour, metric))
-                    rows += [(name, count(x), number_text(metric, v)) for x, v in _points(of[metric])]
+                    rows += [(name, count(x), said) for x, said in _points(of[metric], metric)]
         if series:
             fpr = fpr_of(metric)
             chance = fpr or 0.5
@@ -399,16 +408,18 @@ def _overlaid(entries: Sequence[ListedRun], place: tuple[str, str], metrics: Seq
             heading = f"{adversary(vantage).title}, {model} models: {words.measure(clean(metric))}"
             svg = figures.lines(heading, "One line per run.", series, x, y, [(x.low, chance), (x.high, chance)])
             legend = [*((s.colour, s.name) for s in series), ("chance", "chance")]
-            yield Figure(svg, legend, f"Band: {BAND}.", Table(("run", "round", "value"), rows), heading)
+            caption = f"Band: {band(*(entry.run for entry in entries))}. {BLIND}"
+            yield Figure(svg, legend, caption, Table(("run", "round", "value"), rows), heading)
 
 
 def _of(curve: Curve, name: str, colour: str, metric: str) -> PlottedSeries:
-    tips = [f"round {x:.0f} · {name}: {number_text(metric, v)}" for x, v in _points(curve)]
+    tips = [f"round {x:.0f} · {name}: {said}" for x, said in _points(curve, metric)]
     return PlottedSeries(name, colour, x=curve.x, value=curve.value, low=curve.low, high=curve.high, tips=tips)
 
 
-def _points(curve: Curve) -> list[tuple[float, float | None]]:
-    return list(zip(curve.x, curve.value, strict=True))
+def _points(curve: Curve, metric: str) -> list[tuple[float, str]]:
+    ends = zip(curve.value, curve.low, curve.high, strict=True)
+    return [(x, point_text(metric, *found)) for x, found in zip(curve.x, ends, strict=True)]
 
 
 # ------------------------------------------------------------------ a study
@@ -446,10 +457,3 @@ def _begun(created: str) -> str:
         return _clock(datetime.fromisoformat(created).timestamp())
     except (ValueError, OverflowError, OSError):
         return clean(created)
-
-
-def _spoken(seconds: float) -> str:
-    for unit, length in (("h", 3600), ("min", 60)):
-        if seconds >= 1.5 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{max(seconds, 1):.0f} s"

@@ -68,6 +68,7 @@ class Running:
     left: float | None = None  # seconds until its last round, if the next ones take as long as those before
     damaged_lines: int = 0  # of the journal; they are left out
     promises: tuple[Mapping[str, Any], ...] = ()
+    confidence: float | None = None  # of each band; a former version did not say
 
     @property
     def newest(self) -> int:
@@ -128,6 +129,7 @@ class Follower:
             heard=heard,
             damaged_lines=self.damaged_lines,
             promises=tuple(about.get("guarantee") or ()),
+            confidence=about.get("confidence"),
         )
         if self.status or (has_results and not rounds):  # results of a run whose rounds are elsewhere
             return replace(run, why=self.status)

@@ -346,6 +346,7 @@ class About:
             **({"base": found} if (found := base_hash(auditor.task.base if auditor.task else {})) else {}),
             "parties": auditor.game.parties,
             "rounds": auditor.settings.rounds,
+            "confidence": auditor.settings.confidence,
             "weights_per_member": info.weights_per_member,
             "filter_share": info.filter_share,
         }

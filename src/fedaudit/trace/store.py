@@ -89,6 +89,7 @@ class _Kinds(BaseModel, strict=True):
     filter_share: float = 1.0
     parties: list[str] = []
     rounds: int = 0  # planned; a former version did not say
+    confidence: Annotated[float | None, Field(gt=0, lt=1)] = None  # of intervals and bands; neither did it say this
 
 
 SIGNALS, ROUNDS = "signals", "rounds"
