@@ -91,7 +91,7 @@ def prepare(
     layer: str | None = None,
     adaptive: bool = False,
 ) -> UnmixSetup:
-    """`layer`: one by name; None: every layer that is trained. `sketch`: the root of the numbers that are kept of a
+    """`layer`: one by name; None: every layer that is trained. `sketch`: at most its square is kept of the numbers of a
     layer with several positions. `adaptive`: the party trains with Adam."""
     trained = ghost.trained_layers(module)
     if layer is not None and layer not in trained:
