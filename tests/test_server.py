@@ -539,6 +539,7 @@ def test_pages_that_are_kept_are_not_taken_for_one_another_and_not_too_many(
 
     one = pages._run(ids[1])
     assert several(ids[1]) is not one
+    assert pages._run(ids[1]) is one
     assert several() is live.instead(server.MISSING)
     assert pages._list() is not several()
     for number in range(9):

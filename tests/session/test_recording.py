@@ -153,6 +153,7 @@ def test_F8_another_configuration_seed_or_data_is_refused(recorded: Path, tmp_pa
         assert caught.value.exit_code == 2
     out = copy(recorded, tmp_path / "run")
     manifest = json.loads((out / "run.json").read_text())
+    assert manifest["confidence"] == 0.95  # of the bands, for whoever follows the run
     for field, says in (("data", "the records"), ("start", "the model to start from")):
         sealed.write(out / "run.json", json.dumps({**manifest, field: "0" * 64}))
         with pytest.raises(FedauditError, match=f"the hash of {says} was 0+ and is now .*--out") as caught:
