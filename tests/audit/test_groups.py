@@ -18,6 +18,7 @@ from fedaudit.session.prepare import prepare
 from fedaudit.stats import Block
 from fedaudit.stats.groups import contrast
 from fedaudit.types import Bools, Candidates, Estimate, Game, Records, Role, Subgroup, Truth
+from fedaudit.words.headlines import Scene, worded
 from tests import worlds
 
 
@@ -142,6 +143,17 @@ def test_T30_the_memorised_group_is_named_in_the_verdict(leaking: Document) -> N
     assert "Who is more exposed than others" in page
     assert "records with code = gout" in page
     assert Document.from_json(json.loads(json.dumps(leaking.to_json()))).to_json() == leaking.to_json()
+
+
+def test_beside_figures_of_local_models_no_group_of_global_ones_is_named(leaking: Document) -> None:
+    """Of a server that finds everybody by local models, it was said that a group stands out by global ones."""
+    assert leaking.groups is not None
+    headline = leaking.headlines[0]
+    (named,) = {one.model for one in leaking.groups.results if one.stands_out}
+    scene = Scene(leaking.results, 1, "tpr@0.01", groups=leaking.groups)
+    for model in ("local", "global"):
+        (said,) = worded([replace(headline, vantage="server", model=model)], scene)
+        assert bool(said.most_exposed) == (model == named == "global")
 
 
 def test_to_pass_it_on_groups_are_numbered(leaking: Document) -> None:

@@ -260,7 +260,8 @@ def _most_exposed_group(headline: Headline, scene: Scene) -> str:
     """The group that stands out most, by the lower end of its difference from all others; empty where none does."""
     if scene.groups is None:
         return ""
-    seen = (headline.vantage, *(("client",) if headline.vantage == "server" else ()))
+    # Of the models that the headline quotes: beside "100 %" of local models, those of global ones contradict it.
+    seen = (headline.vantage, *(("client",) if headline.vantage == "server" and headline.model == "global" else ()))
     out = [one for one in scene.groups.results if one.vantage in seen and one.stands_out]
     if not out:
         return ""
