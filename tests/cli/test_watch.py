@@ -59,12 +59,13 @@ def test_rounds_are_told_one_by_one_from_before_the_first_to_the_end(
     done = fedaudit("watch", "later", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "later: before its first round, waiting for the first round",
+        "later: before its first round, there is no such folder yet; waiting",
         "round 1 of 3: client, global: loss auc 0.600 (0.500–0.700); epsilon 0.5; absent: C",
         "round 2 of 3: client, global: loss auc 0.700 (0.600–0.800); epsilon 1; absent: C",
         "round 3 of 3: client, global: loss auc 0.800 (0.700–0.900); epsilon 1.5; absent: C",
         "later: round 3 of 3, all rounds are recorded; the results are being computed",
-        "later: round 3 of 3, ended: complete, without results",
+        "later: round 3 of 3, ended: complete",
+        "It has no results.",
     ]
 
 
@@ -91,15 +92,38 @@ def test_a_run_that_ended_is_told_at_once_and_a_damaged_one_is_refused(tmp_path:
         store.append(round_(1), seen(1), [risk(0.6)])
         store.end("interrupted at round 1", None)
     done = fedaudit("watch", "done", cwd=tmp_path)
-    assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3)
     assert "ended: interrupted at round 1" in done.stdout
     assert "fedaudit report" not in done.stdout  # there is nothing yet
-    (tmp_path / "done" / RESULTS).write_text("{}")
-    assert "`fedaudit report done` says what was found" in fedaudit("watch", "done", cwd=tmp_path).stdout
+    (tmp_path / "done" / RESULTS).write_text("{}")  # not as anybody wrote it
+    refused = fedaudit("watch", "done", cwd=tmp_path)
+    assert refused.returncode == 5
+    assert "says what was found" not in refused.stdout
     (tmp_path / "done" / RUN).write_text("{")
     damaged = fedaudit("watch", "done", cwd=tmp_path)
     assert damaged.returncode == 5
     assert "[watch-damaged]" in damaged.stderr
+
+
+def test_ctrl_c_ends_the_watching_and_says_that_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedaudit.cli.watching.time.sleep", interrupted)
+    done = fedaudit("watch", "later", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "Stopped watching. The run goes on by itself."
+
+
+def test_a_folder_of_runs_and_a_file_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("fedaudit.cli.watching.time.sleep")
+    Store.create(tmp_path / "runs" / "mine", MANIFEST).close()
+    several = fedaudit("watch", "runs", cwd=tmp_path)
+    assert (several.returncode, "runs/mine" in several.stderr) == (2, True)
+    (tmp_path / "my.csv").write_text("a,b\n")
+    assert "is no folder" in fedaudit("watch", "my.csv", cwd=tmp_path).stderr
 
 
 @pytest.mark.parametrize("name", [STUDY, ADVICE])

@@ -20,6 +20,7 @@ from fedaudit.report.sections import limits
 from fedaudit.report.values import Results, cleaned
 from fedaudit.report.words import findings
 from fedaudit.results.document import RESULTS, Document, save
+from fedaudit.trace.store import RUN, Store
 from fedaudit.types import GroupFindings, MoreExposed, Subgroup
 from tests.command import fedaudit
 from tests.report import builder
@@ -192,6 +193,17 @@ def test_exposed_records_never_leave_with_a_pack_and_names_only_if_they_may(run:
         assert AUDITOR not in text, file
     assert not (tmp_path / "redacted" / OF_RUN).exists()  # it lists names of files
     assert OF_RUN not in (tmp_path / "redacted" / PAGE).read_text()
+
+
+def test_no_pack_is_made_of_a_run_that_is_not_as_it_was_written(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    Store.create(folder, {"keep": "signals"}).close()
+    save(document(), folder)
+    assert fedaudit("evidence", "run", "--out", "whole", cwd=tmp_path).returncode == 0
+    (folder / RUN).write_text((folder / RUN).read_text().replace("signals", "signalz"))
+    refused = fedaudit("evidence", "run", "--out", "pack", cwd=tmp_path)
+    assert (refused.returncode, "not as it was written" in refused.stderr) == (5, True)
+    assert not (tmp_path / "pack").exists()
 
 
 def test_a_pack_is_replaced_and_nothing_beside_it_is(run: Path, tmp_path: Path) -> None:

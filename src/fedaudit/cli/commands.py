@@ -29,7 +29,7 @@ participant or the server could, and says with honest error bars who can learn w
 
 Start with fedaudit demo: a real audit on real data in about two minutes.
 
-Then write a configuration (see README) and fedaudit run my.toml. Have scores of your own?
+Then write a configuration (docs/commands.md) and fedaudit run my.toml. Have scores of your own?
 fedaudit score my.csv gives the statistics alone.
 
 Exit codes: 0 done, 1 a gate failed, 2 wrong use or input, found before training (also: the folder holds a run of

@@ -107,7 +107,10 @@ def evidence(
     ids of exposed records are left out.
     """
     from fedaudit.report.evidence import write_pack
+    from fedaudit.trace.store import RUN, load_manifest
 
+    if (run_dir / RUN).is_file():
+        load_manifest(run_dir)  # nothing is vouched for that is not as it was written
     for path in write_pack(run_dir, out, redact=redact, auditor=auditor, key=sign):
         console.print(escape(str(path)))
 

@@ -37,6 +37,6 @@ def serve(
         what = f"{error.name} is not installed"
         raise FedauditError("no-package", what, "Install it: pip install 'fedaudit[serve]'.") from None
     sock = server.listening(host, port)
-    console.print(f"Runs below {escape(str(folder))}. Ctrl-C ends it. Open:")
+    console.print(f"Runs below {escape(str(folder.resolve()))}. Ctrl-C ends it. Open:")
     server.serve(folder.resolve(), sock, show)
     console.print("Stopped. The runs go on by themselves.")

@@ -15,7 +15,7 @@ from fedaudit.cli.terminal import ABSENT, aligned, console, show
 from fedaudit.errors import REFUSED, FedauditError
 
 if TYPE_CHECKING:
-    from fedaudit.results.running import Running
+    from fedaudit.results.running import Follower, Running
     from fedaudit.trace.lineage import RecordedRound
     from fedaudit.types import RoundRisk
 
@@ -35,12 +35,42 @@ def watch(
     The run may be on another machine, as long as its folder is seen from here; it does not notice. Where the output is
     no terminal, each round is a line. Ctrl-C ends the watching, not the run.
     """
-    from fedaudit.results.running import Follower, kind_of, uncounted
+    from fedaudit.results.running import Follower
 
-    if (kind := kind_of(run_dir)) not in ("run", None):
-        todo = f"`fedaudit serve {run_dir}` shows it in a browser; to watch is for a single run."
-        raise FedauditError("not-a-run", f"{run_dir} holds {'a study' if kind == 'study' else 'an advice'}", todo)
+    _refuse_what_is_no_run(run_dir)
     follower = Follower(run_dir)
+    try:
+        run = _followed(follower)
+    except KeyboardInterrupt:
+        show("Stopped watching. The run goes on by itself.")
+        return
+    if run.state == "damaged":
+        raise FedauditError("watch-damaged", f"{run_dir}: {run.why}", "Restore it, or run it again.", exit_code=REFUSED)
+    if _has_results(run_dir):
+        follower.document()  # refuses results that are not as they were written
+    show(_where(run_dir))
+
+
+def _refuse_what_is_no_run(folder: Path) -> None:
+    from fedaudit.results.running import kind_of, under
+
+    kind = kind_of(folder)
+    if kind == "run":
+        return
+    if folder.exists() and not folder.is_dir():
+        raise FedauditError("not-a-run", f"{folder} is no folder", "Give the folder of a run.")
+    if kind:
+        todo = f"`fedaudit serve {folder}` shows it in a browser; to watch is for a single run."
+        raise FedauditError("not-a-run", f"{folder} holds {'a study' if kind == 'study' else 'an advice'}", todo)
+    if inner := [str(found) for found, of in under(folder) if of == "run"][:3]:
+        todo = f"Name one of them, for example {inner[0]}; `fedaudit serve {folder}` shows all of them."
+        raise FedauditError("not-a-run", f"{folder} is no run, but holds some", todo)
+
+
+def _followed(follower: "Follower") -> "Running":
+    """Shows the run until it is over."""
+    from fedaudit.results.running import uncounted
+
     run = follower.look()
     if console.is_interactive:
         with Live(console=console, auto_refresh=False) as live:
@@ -64,8 +94,7 @@ def watch(
             time.sleep(EVERY)
             run = follower.look()
         show(_standing(run))
-    if run.state == "damaged":
-        raise FedauditError("watch-damaged", f"{run_dir}: {run.why}", "Restore it, or run it again.", exit_code=REFUSED)
+    return run
 
 
 def _standing(run: "Running") -> str:
@@ -75,21 +104,27 @@ def _standing(run: "Running") -> str:
     of = f" of {run.planned}" if run.planned else ""
     far = f"round {run.newest}{of}" if run.rounds else "before its first round"
     doing = {
-        "starting": "waiting for the first round",
+        "starting": "waiting for the first round" if run.folder.exists() else "there is no such folder yet; waiting",
         "running": "running" if run.left is None else f"about {spoken(run.left)} left",
         "computing": "all rounds are recorded; the results are being computed",
         "quiet": f"no sign of life for {spoken(max(0.0, time.time() - run.heard))}: a long round, or it was killed",
-        "ended": f"ended: {run.why or 'complete'}{_where(run.folder)}",
+        "ended": f"ended: {run.why or 'complete'}",
         "damaged": f"damaged: {run.why}",
     }[run.state]
     lines = f"; {run.damaged_lines} lines of its journal are damaged and left out" if run.damaged_lines else ""
     return f"{run.folder}: {far}, {doing}{lines}"
 
 
-def _where(folder: Path) -> str:
+def _has_results(folder: Path) -> bool:
     from fedaudit.results.document import RESULTS
 
-    return f". `fedaudit report {folder}` says what was found" if (folder / RESULTS).is_file() else ", without results"
+    return (folder / RESULTS).is_file()
+
+
+def _where(folder: Path) -> str:
+    if _has_results(folder):
+        return f"`fedaudit report {folder}` says what was found."
+    return "It has no results."
 
 
 # ------------------------------------------------------------------ a line for each round
