@@ -7,10 +7,12 @@ are read, Python is executed and commands are run here, one page after the other
 has. So a new block is carried out by itself.
 """
 
+import gc
 import json
 import re
 import shutil
 import tomllib
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from importlib import import_module
@@ -167,6 +169,10 @@ def test_python_is_executed_as_printed(page: str, tmp_path: Path) -> None:
         known = READERS.get(page, dict)()
         for number, text in enumerate(to_do(page, "python"), 1):
             exec(compile(text, f"{page}, block {number}", "exec"), known)
+        with warnings.catch_warnings():  # a strategy that trains nothing is closed with its process, and that goes on
+            warnings.simplefilter("ignore", ResourceWarning)
+            known.clear()
+            gc.collect()
 
 
 # ------------------------------------------------------------------ commands
