@@ -233,6 +233,7 @@ def test_the_list_has_every_run_and_a_damaged_one_is_called_damaged(browser: Bro
     rows = {name: row for row in page.split("<tr>")[2:] for name in links(row)}
     assert "3 of 9" in rows["deep/going"]
     assert "3.0 % (1.5–6.0) at 1 % FPR" in re.sub("<.*?>", "", rows["deep/going"])
+    assert re.search(r" % \(\S+–\S+\) at ", re.sub("<.*?>", "", rows["done"]))  # a grade alone is no number
     assert "damaged" in rows["broken"]
     assert "Traceback" not in page
     broken = links(page)["broken"]

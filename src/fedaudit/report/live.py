@@ -154,7 +154,8 @@ def so_far(run: Running) -> str:
 def _found(entry: ListedRun) -> str:
     if entry.document is not None:
         told = words.summary(cleaned(entry.document))
-        return "; ".join(f"{adversary(who).title}: {grade or figure}" for who, grade, figure, _ in told)
+        figures = [(adversary(who).title, ", ".join(filter(None, (grade, figure)))) for who, grade, figure, _ in told]
+        return "; ".join(f"{title}: {said}" for title, said in figures)
     newest = next((round.risks for round in reversed(entry.run.rounds) if round.risks), ())
     shown = [f"{who(risk)}: {_figure(risk)}" for risk in newest if risk.metric == _main(newest)]
     return "; ".join(shown) or NONE
