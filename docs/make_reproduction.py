@@ -1,11 +1,11 @@
 """Makes docs/reproduction.md: what the five papers claim, what is found here, and whether the claim holds.
 
-    python -m docs.make_reproduction [--full] [--data FOLDER] [SETTING ...]     trains and audits what is missing
-    python -m docs.make_reproduction --page                                     writes the page from what is there
+    python -m docs.make_reproduction [--data FOLDER] [SETTING ...]     trains and audits what is missing
+    python -m docs.make_reproduction --page                            writes the page from what is there
 
 Runs are kept in runs/reproduction: one that is there is read, an unfinished one goes on where it stopped. FOLDER holds
 the data sets that no package brings (cifar10.npz, cifar100.npz, mnist.npz, shakespeare_roles.json.gz); settings that
-need one that is not there are left out, and the page says so. `make reproduce` runs all but the long ones.
+need one that is not there are left out, and the page says so.
 """
 
 import argparse
@@ -32,10 +32,9 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("settings", nargs="*", choices=[[], *SETTINGS], metavar="SETTING")
     options.add_argument("--data", type=Path, default=Path("../shared/data"))
-    options.add_argument("--full", action="store_true", help="the long settings, too")
     options.add_argument("--page", action="store_true", help="train nothing")
     given = options.parse_args()
-    wanted = given.settings or [name for name, one in SETTINGS.items() if given.full or not one.full]
+    wanted = given.settings or list(SETTINGS)
     for seed in () if given.page else SEEDS:  # all settings with one seed first: a page that is cut off is still broad
         for name in wanted:
             if lacking := missing(SETTINGS[name], given.data):

@@ -24,7 +24,6 @@ class TestedIn:
     about: str
     config: Callable[[Path], Raw]
     data: tuple[str, ...] = ()
-    full: bool = False  # takes so long that only `make reproduce-full` trains it
 
 
 @dataclass(frozen=True)

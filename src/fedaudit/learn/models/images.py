@@ -46,15 +46,22 @@ def leaf_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     """The network of the LEAF benchmark for handwriting (Caldas et al. 2018)."""
     from torch import nn
 
+    blocks, outputs = _two_blocks("leaf-cnn", input_shape, kernel=5)
+    return nn.Sequential(*blocks, nn.Linear(outputs, 2048), nn.ReLU(), nn.Linear(2048, max(classes, 1)))
+
+
+def _two_blocks(name: str, input_shape: tuple[int, ...], kernel: int) -> tuple[list[nn.Module], int]:
+    """Convolution, ReLU and pooling with 32 and 64 filters, flattened, and how many numbers come out."""
+    from torch import nn
+
     from fedaudit.learn.layers import image
 
-    channels, height, width = image("leaf-cnn", input_shape, at_least=4)
+    channels, height, width = image(name, input_shape, at_least=4)
     layers: list[nn.Module] = []
     for wide in (32, 64):
-        layers += [nn.Conv2d(channels, wide, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(channels, wide, kernel, padding=kernel // 2), nn.ReLU(), nn.MaxPool2d(2)]
         channels, height, width = wide, height // 2, width // 2
-    layers += [nn.Flatten(), nn.Linear(channels * height * width, 2048), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(2048, max(classes, 1)))
+    return [*layers, nn.Flatten()], channels * height * width
 
 
 @MODELS.register("lenet", "for images: LeNet-5, two 5 x 5 convolutions (6, 16), 120 and 84 units, linear; ReLU")
@@ -102,15 +109,8 @@ def tanh_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     filters are ours."""
     from torch import nn
 
-    from fedaudit.learn.layers import image
-
-    channels, height, width = image("tanh-cnn", input_shape, at_least=4)
-    layers: list[nn.Module] = []
-    for wide in (32, 64):
-        layers += [nn.Conv2d(channels, wide, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-        channels, height, width = wide, height // 2, width // 2
-    layers += [nn.Flatten(), nn.Linear(channels * height * width, 128), nn.Tanh()]
-    return nn.Sequential(*layers, nn.Linear(128, max(classes, 1)))
+    blocks, outputs = _two_blocks("tanh-cnn", input_shape, kernel=3)
+    return nn.Sequential(*blocks, nn.Linear(outputs, 128), nn.Tanh(), nn.Linear(128, max(classes, 1)))
 
 
 # ------------------------------------------------------------------ residual networks
