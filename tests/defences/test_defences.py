@@ -75,6 +75,8 @@ WORKING: dict[str, dict[str, Any]] = {
     "l2": {"strength": 0.5},
     "memguard": {"strength": 0.5},
     "update-noise": {"strength": 5.0},
+    "update-rank": {"rank": 2},
+    "update-sparse": {"share": 0.1},
 }
 
 
@@ -252,6 +254,94 @@ def test_noise_on_an_update_is_as_long_as_it_is_said_to_be() -> None:
     assert shares[0] == pytest.approx(shares[1], rel=0.1)  # the same on every weight
 
 
+def moved(build_model: Any) -> tuple[Setting, State, State]:
+    """A model with a convolution and a counter, before and after some training."""
+    used = setting(build_model)
+    rng = np.random.default_rng(1)
+    after = {k: (v + rng.standard_t(3, v.shape)).astype(v.dtype) if v.dtype.kind == "f" else v + 7
+             for k, v in used.initial.items()}  # fmt: skip
+    return used, used.initial, after
+
+
+def with_convolution() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.Flatten(), nn.Linear(24, 10), nn.Linear(10, 3))
+
+
+def sent_by(asked: dict[str, Any], used: Setting, broadcast: State, after: State) -> State:
+    defence = build([ask(**asked)], used)
+    assert defence.update is not None
+    assert defence.promises == ()
+    sent = defence.update(broadcast, Trained(after, 1, 0.0), np.random.default_rng(0)).state
+    assert list(sent) == list(after)
+    assert all(sent[key].dtype == after[key].dtype for key in after)
+    assert np.array_equal(sent["1.num_batches_tracked"], after["1.num_batches_tracked"])  # a counter
+    return sent
+
+
+def approximation(matrix: np.ndarray, rank: int) -> np.ndarray:
+    """The best one of this rank the obvious way: one direction after the other, each by many multiplications."""
+    found = np.zeros_like(matrix)
+    for _ in range(rank):
+        rest = matrix - found
+        v = np.ones(matrix.shape[1])
+        for _ in range(5000):
+            v = rest.T @ (rest @ v)
+            v /= np.linalg.norm(v)
+        found = found + np.outer(rest @ v, v)
+    return found
+
+
+def test_an_update_is_cut_to_a_rank() -> None:
+    used, broadcast, after = moved(with_convolution)
+    sent = sent_by({"name": "update-rank", "rank": 4}, used, broadcast, after)
+    trained, changed = difference(broadcast, after), difference(broadcast, sent)
+    for key in ("0.weight", "3.weight"):
+        matrix = changed[key].reshape(len(changed[key]), -1)
+        slow = approximation(trained[key].reshape(matrix.shape), 4)
+        assert np.allclose(matrix, slow, atol=1e-4)
+        assert np.linalg.matrix_rank(matrix, tol=1e-4) == 4
+    for key in ("4.weight", "0.bias", "1.running_mean"):  # 3 x 10 has no rank above 4, and vectors have none
+        assert np.array_equal(sent[key], after[key])
+
+
+def test_the_largest_entries_of_an_update_are_sent() -> None:
+    used, broadcast, after = moved(with_convolution)
+    sent = sent_by({"name": "update-sparse", "share": 0.1}, used, broadcast, after)
+    trained = difference(broadcast, after)
+    entries = sorted((abs(change), key, at) for key in trained for at, change in np.ndenumerate(trained[key]))
+    kept = {(key, at) for _, key, at in entries[-math.ceil(0.1 * len(entries)) :]}
+    for key in trained:
+        for at in np.ndindex(trained[key].shape):
+            assert sent[key][at] == (after if (key, at) in kept else broadcast)[key][at]
+
+
+@pytest.mark.parametrize("asked", [{"name": "update-rank", "rank": 4}, {"name": "update-sparse", "share": 0.1}])
+def test_training_that_diverged_is_not_hidden_by_cutting(asked: dict[str, Any]) -> None:
+    used, broadcast, after = moved(with_convolution)
+    after["3.weight"][2, 3] = np.nan
+    assert np.isnan(sent_by(asked, used, broadcast, after)["3.weight"][2, 3])
+
+
+def test_a_model_without_matrices_has_no_rank_to_cut() -> None:
+    with pytest.raises(FedauditError, match=r"defence-rank.*no weight matrix"):
+        build([ask(name="update-rank", rank=1)], setting(lambda: nn.LayerNorm(5)))
+
+
+@pytest.mark.parametrize("asked", [{"name": "update-rank", "rank": 1}, {"name": "update-sparse", "share": 0.2}])
+def test_parties_of_a_federation_send_updates_that_are_cut(asked: dict[str, Any]) -> None:
+    parties = [Trainer(name, records(i), SGD) for i, name in enumerate("ab")]
+    defence = build([ask(**asked)], setting())
+    for round in federate(task(), parties, sampled("ab", 2, 1.0, "uniform", 7), 7, defence=defence):
+        for one in round.sent.values():
+            changed = difference(round.broadcast, one.state)
+            if asked["name"] == "update-rank":
+                matrices = [change for change in changed.values() if change.ndim == 2]
+                assert [np.linalg.matrix_rank(matrix, tol=1e-5) for matrix in matrices] == [1, 1]
+            else:
+                sizes = sum(change.size for change in changed.values())
+                assert sum(np.count_nonzero(change) for change in changed.values()) <= math.ceil(0.2 * sizes)
+
+
 def test_dropout_and_l2_act_and_are_not_left_behind() -> None:
     state, rows = task().initial(0), records()
     plain = task().train(state, rows, SGD, np.random.default_rng(0)).state
@@ -348,6 +438,13 @@ def test_a_subject_is_charged_for_all_its_records_and_parties() -> None:
         ({"name": "clip-only", "noise": 1.0, "clip": 1.0}, "defence-key"),
         ({"name": "dropout", "strength": 1.5}, "defence-strength"),
         ({"name": "update-noise", "strength": 0.0}, "defence-strength"),
+        ({"name": "update-rank", "rank": 0}, "defence-rank"),
+        ({"name": "update-rank", "rank": 5}, "defence-rank"),  # an MLP 5-8-3
+        ({"name": "update-rank", "rank": 2.5}, "bad-value"),
+        ({"name": "update-rank"}, "defence-key"),
+        ({"name": "update-sparse", "share": 0.0}, "defence-share"),
+        ({"name": "update-sparse", "share": 1.0}, "defence-share"),
+        ({"name": "update-sparse", "share": math.nan}, "defence-share"),
     ],
 )  # fmt: skip
 def test_B2_refused_by_name(asked: dict[str, Any], code: str) -> None:

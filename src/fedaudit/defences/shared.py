@@ -224,12 +224,12 @@ def _held(setting: Setting) -> dict[str, dict[str, int]]:
     return held
 
 
-def within(name: str, strength: float, low: float, high: float) -> float:
-    """Returns the strength, or refuses it if it is out of range."""
-    if not low < strength < high:
+def within(name: str, value: float, low: float, high: float, *, key: str = "strength") -> float:
+    """Returns the value of an option, or refuses it if it is out of range."""
+    if not low < value < high:
         raise FedauditError(
-            "defence-strength",
-            f"{name!r}: strength must lie between {low:g} and {high:g}, got {strength:g}",
+            f"defence-{key}",
+            f"{name!r}: {key} must lie between {low:g} and {high:g}, got {value:g}",
             "Correct it.",
         )
-    return strength
+    return value
