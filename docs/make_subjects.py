@@ -60,6 +60,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "model": {"hidden": [128]},
     },
 }
+SCALED: dict[str, dict[str, dict[str, Any]]] = {
+    which: {"data": {"users": 10, "subjects": 2000}, "federation": {"parties": 10}} for which in "DE"
+}
 UNITS = {"item": "dp-sgd", "user": "dp-fedavg", "subject": "higradavg"}
 
 
@@ -91,17 +94,23 @@ def round_(started: float) -> int:
     return int(time.perf_counter() - started)
 
 
-def synthetic(which: str, atoms: str, seed: int, items: int) -> None:
+def synthetic(which: str, atoms: str, given: argparse.Namespace) -> None:
     """A configuration of the paper, with the rows that users hold in the attacker's hands, or others.
 
-    With fewer items than the paper's 10,000 a user, the attacker has fewer of each subject as well.
+    D and E are scaled to a tenth of their users and subjects: as published, D alone would need 12 GB for its records.
     """
     config = tomllib.loads((HERE.parent / "examples" / f"subjects-{which}.toml").read_text())
-    config["data"] |= {"data_seed": seed, "items_per_user": items, "attack_items": 100 if items >= 10_000 else 40}
+    config["data"] |= {"data_seed": given.seed} | SCALED.get(which, {}).get("data", {})
+    config["data"] |= {"items_per_user": given.items} if given.items else {}
     if config["data"]["sampling"] == "dirichlet":
         config["data"]["atoms"] = atoms
-    config["federation"]["seed"] = seed
-    audited(config, {"what": "synthetic", "which": which, "atoms": atoms, "items": items, "seed": seed})
+    config["federation"] |= {"seed": given.seed, "local_epochs": given.epochs} | SCALED.get(which, {}).get(
+        "federation", {}
+    )
+    if given.attacks != PAPER + BEYOND:
+        config["audit"]["attacks"] = given.attacks
+    said = {"items": config["data"]["items_per_user"], "epochs": given.epochs, "seed": given.seed}
+    audited(config, {"what": "synthetic", "which": which, "atoms": atoms} | said)
 
 
 def settings(name: str, folder: str, seed: int, fresh: float) -> dict[str, Any]:
@@ -221,7 +230,8 @@ def main() -> None:
     parser.add_argument("which", nargs="*")
     parser.add_argument("--data", default=".")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--items", type=int, default=10000)
+    parser.add_argument("--items", type=int, help="of synthetic: records of a user, other than the example's")
+    parser.add_argument("--epochs", type=int, default=1, help="of synthetic: passes of a party in a round")
     parser.add_argument("--attacks", nargs="+", default=PAPER + BEYOND)
     parser.add_argument("--fresh", type=float, default=0.5)
     parser.add_argument("--rounds", type=int, help="of people and privacy: other than usual")
@@ -232,7 +242,7 @@ def main() -> None:
     elif given.what == "splits":
         splits(given.which)
     elif given.what == "synthetic":
-        synthetic(*given.which, seed=given.seed, items=given.items)
+        synthetic(*given.which, given)
     elif given.what == "people":
         people(*given.which, given)
     elif given.what == "aggregation":

@@ -210,6 +210,38 @@ class FusionSection(Section):
         return self
 
 
+class CalibrationSection(Section):
+    """[audit.calibration] the non-members that set thresholds: how many, and where they come from.
+
+    path: their file, read as [data] says. What `members` and `nonmembers` leave is then not used.
+    """
+
+    records: Count | None = Field(
+        None, description="so many of them, records or people, the same in every run; not set: all"
+    )
+    path: Path | None = Field(
+        None, description="their file, of the same kind as data.path; not set: the rest of [data]"
+    )
+
+
+class OwnSection(Section):
+    """[audit.own] the data of an adversary who takes no part in training: agg-sh, agg-mal, and whoever trains reference
+    models on data of its own."""
+
+    share: Fraction | None = Field(
+        None, description="of all records, set aside for it; not set: as many as a party gets"
+    )
+    path: Path | None = Field(
+        None, description="its own file, of the same kind as data.path; nothing is set aside then"
+    )
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "OwnSection":
+        if (self.share is None) == (self.path is None):
+            raise ValueError("set share or path, one of the two")
+        return self
+
+
 class AuditSection(Section):
     """[audit] the vantages, the attacks, the false-positive rates, and what is stored of each round:
 
@@ -239,6 +271,8 @@ class AuditSection(Section):
     adversary: Literal["agg-sh", "agg-mal", "do-sh"] | None = Field(
         None, description="an adversary with its own data and shadow model: an honest or malicious server, or a party"
     )
+    calibration: CalibrationSection | None = None
+    own: OwnSection | None = None
     patience: Positive | None = Field(
         None, description="seconds that one step of one attack may take before it is given up; not set: 3600"
     )
@@ -381,9 +415,20 @@ def parse(raw: dict[str, Any], overrides: Iterable[str] = (), where: str = "conf
     if where == "configuration":
         return config
     # A relative path is relative to the configuration file, wherever the command is run.
-    relative = {key: path for key, path in config.data if isinstance(path, Path) and not path.is_absolute()}
-    beside = {key: (Path(where).parent / path).resolve() for key, path in relative.items()}
-    return config.model_copy(update={"data": config.data.model_copy(update=beside)})
+    folder = Path(where).parent
+    beside = {key: _resolved(section, folder) for key, section in config.audit if isinstance(section, BESIDE)}
+    audit = config.audit.model_copy(update=beside)
+    return config.model_copy(update={"data": _resolved(config.data, folder), "audit": audit})
+
+
+BESIDE = (CalibrationSection, OwnSection)  # sections with files beside that of [data]
+
+
+def _resolved(section: Section, folder: Path) -> Section:
+    paths = {key: path for key, path in section if isinstance(path, Path)}
+    return section.model_copy(
+        update={key: (folder / path).resolve() for key, path in paths.items() if not path.is_absolute()}
+    )
 
 
 def _apply(raw: dict[str, Any], override: str) -> None:

@@ -1,6 +1,5 @@
 """From records to a game: which party holds which records, and which of these are trained on."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from fedaudit.config.schema import FederationSection
 from fedaudit.data import subjects
+from fedaudit.data.records import contents
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.types import Candidates, Dataset, Game, Ints, Notice, Records, Role, Strings, Truth, Unit, warning
 
@@ -419,7 +419,6 @@ def twins(game: Game) -> list[Notice]:
     """A warning that counts the members whose content is also that of a non-member, whatever their ids."""
     rows, member = game.candidates.rows, game.truth.mask(Role.MEMBER)
     member = member[game.candidates.owner]
-    pairs = zip(rows.x, rows.y, strict=True)
-    content = np.array([hashlib.sha256(x.tobytes() + y.tobytes()).digest() for x, y in pairs], dtype="V32")
+    content = contents(rows)
     shared = int(np.isin(content[member], content[~member]).sum())
     return [warning("twins", shared=shared, of=int(member.sum()), unit=game.candidates.unit)] if shared else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.outlooks import Shadow, own_of_party, split_own
 from fedaudit.audit.settings import Legend
 from fedaudit.config.schema import Config
-from fedaudit.data import partition, subjects
+from fedaudit.data import beside, partition, subjects
 from fedaudit.errors import FedauditError
 from fedaudit.federation import plans as sampled
 from fedaudit.privacy.statement import Promise
@@ -85,14 +86,14 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
     """`recorded`: the attacks of a run that is resumed, if its configuration names none."""
     config = config.decided()
     attacks = chosen(config, recorded)
-    dataset = data.load(config.data)
-    config = decided(config, dataset)
+    loaded = data.load(config.data)
+    config = decided(config, loaded)
     federation = config.federation
-    for question in every().values():
-        dataset = question.data(config, dataset)
-    dataset, own = reserved(dataset, attacks, config)
+    dataset = asked_about(config, loaded)
+    dataset, own = reserved(dataset, attacks, config, loaded)
     rng = np.random.default_rng([federation.seed, 0])
     game = partition.build(dataset, federation, rng, config.audit.unit or "record")
+    game = calibrated(game, config, loaded)
     how = training(config, len(dataset.records))
     shadow = shadow_of(config, game, own, how)
     ground = Ground(config=config, dataset=dataset, game=game, own=own, shadow=shadow)
@@ -117,6 +118,30 @@ def decided(config: Config, dataset: Dataset) -> Config:
     federation, known = config.federation, dataset.records.subject is not None
     split = bool(federation.split_subjects) or (bool(federation.coins) and federation.partition != "subjects")
     return config.splitting(split if known else None)
+
+
+def asked_about(config: Config, dataset: Dataset) -> Dataset:
+    """The data as questions want them to be trained on."""
+    for question in every().values():
+        dataset = question.data(config, dataset)
+    return dataset
+
+
+def read_beside(config: Config, path: Path, loaded: Dataset, key: str) -> Records:
+    return asked_about(config, beside.read_beside(config.data, path, loaded, key)).records
+
+
+def calibrated(game: Game, config: Config, loaded: Dataset) -> Game:
+    """With the non-members that are to set thresholds."""
+    wanted = config.audit.calibration
+    if wanted is None:
+        return game
+    if wanted.path is not None:
+        if game.candidates.unit != "record":
+            what = "audit.calibration.path has records, and the game is about people"
+            raise FedauditError("beside-people", what, "Remove it, or set audit.unit = 'record'.")
+        game = beside.calibrated_by(game, read_beside(config, wanted.path, loaded, "audit.calibration.path"))
+    return beside.calibrated_with(game, wanted.records) if wanted.records else game
 
 
 def left_out(dataset: Dataset, game: Game) -> tuple[Notice, ...]:
@@ -232,15 +257,24 @@ def planted(ground: Ground, task: TorchTask, defence: Defence) -> tuple[list[Pla
 # ------------------------------------------------------------------ adversaries with data and models of their own
 
 
-def reserved(dataset: Dataset, using: Sequence[BaseAttack], config: Config) -> tuple[Dataset, Records | None]:
-    """Sets aside records for an adversary outside the federation, as many as a party gets; more if a question asks."""
+def reserved(
+    dataset: Dataset, using: Sequence[BaseAttack], config: Config, loaded: Dataset
+) -> tuple[Dataset, Records | None]:
+    """Sets aside records for an adversary outside the federation: as many as asked for, or as a party gets; more if a
+    question asks. Or reads those of a file of its own, and sets nothing aside."""
     outside = any(is_outside(signal) for attack in using for signal in attack.signals)
     asked = max(question.set_aside(config) for question in every().values())
+    given, federation = config.audit.own, config.federation
     if not outside and not asked and config.audit.adversary not in ("agg-sh", "agg-mal"):
+        if given is not None:
+            what = "[audit.own] has no effect: no adversary outside the federation has data of its own"
+            raise FedauditError("own-idle", what, 'Remove it, or set audit.adversary = "agg-sh" or "agg-mal".')
         return dataset, None
-    federation = config.federation
+    if given is not None and given.path is not None:
+        return dataset, read_beside(config, given.path, loaded, "audit.own.path")
+    share = given.share if given is not None and given.share is not None else 1 / (federation.parties + 1)
     rng = np.random.default_rng([federation.seed, 1])
-    records, own = partition.reserve(dataset.records, max(1 / (federation.parties + 1), asked), rng)
+    records, own = partition.reserve(dataset.records, max(share, asked), rng)
     return replace(dataset, records=records), own
 
 

@@ -1,0 +1,201 @@
+"""Records from a second file: those that set thresholds, and an adversary's own."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedaudit.config.schema import Config, load_config, parse
+from fedaudit.data import load
+from fedaudit.data.beside import read_beside
+from fedaudit.errors import FedauditError
+from fedaudit.session.prepare import prepare, stage
+from fedaudit.types import Game, Role
+from tests.worlds import watch
+
+WORDS = np.array(["north", "south", "west"])
+
+
+def rows(count: int, seed: int, people: bool = False) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    kept = {"subject": np.array([f"{seed}-{i // 4}" for i in range(count)])} if people else {}
+    return {"x": rng.normal(size=(count, 5)).astype(np.float32), "y": WORDS[rng.integers(0, 3, count)]} | kept
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "first.npz", **rows(400, 0))
+    return tmp_path / "first.npz"
+
+
+def asked(first: Path, audit: dict[str, Any], **data: Any) -> Config:
+    federation = {"parties": 2, "rounds": 2}
+    told = {"attacks": ["loss"], "fpr": [0.05]} | audit
+    return parse({"data": {"name": "npz", "path": str(first), **data}, "federation": federation, "audit": told})
+
+
+def ids(game: Game, role: Role) -> list[str]:
+    return sorted(game.candidates.id[game.truth.mask(role)].tolist())
+
+
+# ------------------------------------------------------------------ how many
+
+
+def test_so_many_set_thresholds_and_nothing_else_changes(first: Path) -> None:
+    whole, fewer, more = (
+        stage(asked(first, {"calibration": {"records": n}} if n else {})).game for n in (None, 40, 60)
+    )
+    for role in (Role.MEMBER, Role.EVALUATION):
+        assert ids(fewer, role) == ids(whole, role)
+    assert len(ids(fewer, Role.CALIBRATION)) == 40
+    # By hash: a larger number adds records, and takes none away.
+    assert set(ids(fewer, Role.CALIBRATION)) < set(ids(more, Role.CALIBRATION)) < set(ids(whole, Role.CALIBRATION))
+    assert set(fewer.candidates.party[fewer.truth.mask(Role.CALIBRATION)]) == set(whole.parties)
+    assert np.array_equal(fewer.members("party-0").x, whole.members("party-0").x)
+
+
+def test_one_of_each_party_at_least(first: Path) -> None:
+    game = stage(asked(first, {"calibration": {"records": 2}, "fpr": []})).game
+    assert sorted(game.candidates.party[game.truth.mask(Role.CALIBRATION)]) == ["party-0", "party-1"]
+    for wrong in (1, 161):
+        with pytest.raises(FedauditError, match=r"there are 160 for 2 parties.*Set 2 to 160"):
+            stage(asked(first, {"calibration": {"records": wrong}}))
+
+
+def test_people_keep_all_their_rows(tmp_path: Path) -> None:
+    np.savez(tmp_path / "people.npz", **rows(400, 0, people=True))
+    config = asked(tmp_path / "people.npz", {"attacks": None, "calibration": {"records": 9}, "fpr": []})
+    config = parse(config.model_dump(exclude_none=True) | {"federation": {"parties": 2, "partition": "subjects"}})
+    game = stage(config).game
+    assert len(ids(game, Role.CALIBRATION)) == 9
+    assert sorted(set(game.candidates.owner.tolist())) == list(range(len(game.candidates)))
+    whose = game.candidates.rows.subject
+    assert whose is not None
+    assert whose.tolist() == game.candidates.id[game.candidates.owner].tolist()
+
+
+# ------------------------------------------------------------------ a file of their own
+
+
+def test_thresholds_come_from_their_file(first: Path, tmp_path: Path) -> None:
+    other = rows(90, 1)
+    np.savez(tmp_path / "other.npz", **other)
+    path = str(tmp_path / "other.npz")
+    whole = stage(asked(first, {})).game
+    game = stage(asked(first, {"calibration": {"path": path}})).game
+    known = game.truth.mask(Role.CALIBRATION)
+    assert ids(game, Role.MEMBER) == ids(whole, Role.MEMBER)
+    assert sorted(game.candidates.rows.x[known][:, 0].tolist()) == sorted(other["x"][:, 0].tolist())
+    assert [int((game.candidates.party[known] == name).sum()) for name in game.parties] == [45, 45]
+    assert (np.sort(game.candidates.id) == game.candidates.id).all()
+    fewer = stage(asked(first, {"calibration": {"path": path, "records": 30}})).game
+    assert set(ids(fewer, Role.CALIBRATION)) < set(ids(game, Role.CALIBRATION))
+    audit = watch(prepare(asked(first, {"calibration": {"path": path}})))
+    assert audit.failed == {}
+
+
+def test_classes_have_the_numbers_of_the_first_file(first: Path, tmp_path: Path) -> None:
+    """A file that lacks the first class would number the others anew."""
+    other = rows(60, 1)
+    other["y"] = WORDS[1:][np.arange(60) % 2]
+    np.savez(tmp_path / "other.npz", **other)
+    config = asked(first, {})
+    found = read_beside(config.data, tmp_path / "other.npz", load(config.data), "audit.own.path").records
+    assert sorted(set(found.y.tolist())) == [1, 2]
+    of = {float(x[0]): word for x, word in zip(other["x"], other["y"], strict=True)}
+    assert [WORDS[y] for y in found.y] == [of[float(x[0])] for x in found.x]
+    np.savez(tmp_path / "other.npz", **(other | {"y": np.where(other["y"] == "west", "east", other["y"])}))
+    with pytest.raises(FedauditError, match=r"1 values of label that data\.path has not"):
+        read_beside(config.data, tmp_path / "other.npz", load(config.data), "audit.own.path")
+
+
+@pytest.mark.parametrize("scaling", [{}, {"scale": False}, {"standardise": True, "limit": 100}])
+def test_a_table_is_scaled_by_the_first_file(tmp_path: Path, scaling: dict[str, Any]) -> None:
+    """Beside the obvious: both files as one, and the rows that came from the second."""
+    rng = np.random.default_rng(3)
+    lines = [
+        f"{a:.3f},{b:.3f},{'ab'[i % 2]},{i % 3}" for i, (a, b) in enumerate(rng.normal([5, -900], [2, 70], (300, 2)))
+    ]
+    head = "height,depth,kind,label"
+    (tmp_path / "one.csv").write_text("\n".join([head, *lines[:240]]))
+    (tmp_path / "two.csv").write_text("\n".join([head, *lines[240:]]))
+    data = {"name": "table", "path": str(tmp_path / "one.csv"), "label": "label"} | scaling
+    options = parse({"data": data}).data
+    first = load(options)
+    found = read_beside(options, tmp_path / "two.csv", first, "audit.own.path").records
+    numbers = np.array([[float(cell) for cell in line.split(",")[:2]] for line in lines])
+    scaled = numbers
+    if scaling.get("scale") is not False:
+        scaled = (numbers - numbers[:240].mean(axis=0)) / numbers[:240].std(axis=0)
+    if "standardise" in scaling:
+        before = load(options.model_copy(update={"standardise": None})).records.x[:, :2]
+        scaled = (scaled - before.mean(axis=0)) / before.std(axis=0)
+    wanted = scaled[240:]
+    assert np.allclose(np.sort(found.x[:, 0]), np.sort(wanted[:, 0]), atol=2e-5)
+    assert np.allclose(np.sort(found.x[:, 1]), np.sort(wanted[:, 1]), atol=2e-5)
+
+
+def test_what_both_files_hold_is_refused(first: Path, tmp_path: Path) -> None:
+    one, other = rows(400, 0), rows(50, 1)
+    np.savez(
+        tmp_path / "other.npz", x=np.concatenate([other["x"], one["x"][:3]]), y=np.append(other["y"], one["y"][:3])
+    )
+    path = str(tmp_path / "other.npz")
+    for audit in ({"calibration": {"path": path}}, {"own": {"path": path}, "adversary": "agg-sh"}):
+        with pytest.raises(FedauditError, match=r"3 of 53 records of .*other\.npz are also in data\.path"):
+            stage(asked(first, audit))
+
+
+def test_other_people_only(tmp_path: Path) -> None:
+    np.savez(tmp_path / "first.npz", **rows(400, 0, people=True))
+    np.savez(tmp_path / "other.npz", **(rows(40, 1) | {"subject": np.array([f"0-{i // 2}" for i in range(40)])}))
+    with pytest.raises(FedauditError, match="people who are trained on or reported on"):
+        stage(asked(tmp_path / "first.npz", {"calibration": {"path": str(tmp_path / "other.npz")}}))
+    np.savez(tmp_path / "other.npz", **rows(40, 1, people=True))
+    stage(asked(tmp_path / "first.npz", {"calibration": {"path": str(tmp_path / "other.npz")}}))
+
+
+def test_other_kinds_of_files_are_refused(first: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "wide.npz", x=np.ones((20, 6)), y=np.arange(20) % 2)
+    with pytest.raises(FedauditError, match=r"records of another shape than data\.path"):
+        stage(asked(first, {"calibration": {"path": str(tmp_path / "wide.npz")}}))
+    digits = {"data": {"name": "breast-cancer"}, "audit": {"calibration": {"path": str(first)}}}
+    with pytest.raises(FedauditError, match="breast-cancer is not read from one"):
+        stage(parse(digits))
+
+
+def test_paths_are_beside_the_configuration(first: Path, tmp_path: Path) -> None:
+    text = '[data]\nname = "npz"\npath = "first.npz"\n[audit.calibration]\npath = "other.npz"\n'
+    (tmp_path / "my.toml").write_text(text)
+    calibration = load_config(tmp_path / "my.toml").audit.calibration
+    assert calibration is not None
+    assert calibration.path == tmp_path / "other.npz"
+
+
+# ------------------------------------------------------------------ an adversary's own
+
+
+def test_an_aggregator_has_the_share_that_is_asked_for(first: Path) -> None:
+    for share, count in ((None, 134), (0.1, 41), (0.5, 201)):  # not set: as many as one of three
+        own = stage(asked(first, {"adversary": "agg-sh"} | ({"own": {"share": share}} if share else {}))).own
+        assert own is not None
+        assert abs(len(own) - count) <= 1
+
+
+def test_an_aggregator_has_a_file_of_its_own(first: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", **rows(80, 1))
+    seen = {"adversary": "agg-sh", "attacks": ["gradient-series"], "vantages": ["server"]}
+    config = asked(first, seen | {"own": {"path": str(tmp_path / "other.npz")}})
+    staged = stage(config)
+    assert staged.own is not None
+    assert len(staged.own) == 80
+    assert len(staged.dataset.records) == 400  # nothing is set aside
+    assert watch(prepare(config)).failed == {}
+
+
+def test_own_data_that_nobody_has_are_refused(first: Path) -> None:
+    with pytest.raises(FedauditError, match=r"\[audit.own\] has no effect"):
+        stage(asked(first, {"own": {"share": 0.2}}))
+    with pytest.raises(FedauditError, match="one of the two"):
+        asked(first, {"own": {}})
