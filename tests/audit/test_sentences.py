@@ -80,17 +80,23 @@ def test_unmix_leads_wherever_it_runs(share: float, asked: list[str], expected: 
 
 
 @pytest.mark.parametrize(
-    ("defences", "expected"),
-    [([], "matched-filter"), ([{"name": "update-noise", "strength": 2.0}], "unmix")],
+    ("defence", "expected", "dampings"),
+    [
+        (None, "matched-filter", (0.1, None)),
+        ({"name": "update-noise", "strength": 2.0}, "unmix", (1.0, 10.0)),
+        ({"name": "update-sparse", "share": 0.1}, "unmix", (1.0, 10.0)),
+        ({"name": "update-rank", "rank": 2}, "unmix", (0.1, 0.1)),
+    ],
 )
-def test_what_leads_is_run_although_nobody_named_it(defences: list[dict[str, Any]], expected: str) -> None:
-    given = {**config(federation={"rounds": 2}).as_dict(), "defences": defences}
+def test_what_leads_is_run_although_nobody_named_it(
+    defence: dict[str, Any] | None, expected: str, dampings: tuple[float, float | None]
+) -> None:
+    given = {**config(federation={"rounds": 2}).as_dict(), "defences": [defence] if defence else []}
     prepared = prepare(parse(given))
     assert prepared.settings.primary(Vantage.CLIENT) == attacks.made(expected)
-    assert ("unmix" in [attack.name for attack in prepared.settings.attacks]) is bool(defences)
-    if defences:
-        assert prepared.settings.filter.damping == 1.0
-        assert prepared.settings.unmixings[""].damping == 10.0
+    assert ("unmix" in [attack.name for attack in prepared.settings.attacks]) is bool(defence)
+    unmixing = prepared.settings.unmixings.get("")
+    assert (prepared.settings.filter.damping, unmixing and unmixing.damping) == dampings
 
 
 def test_a_regression_without_fusion_has_the_filter_as_its_primary_attack() -> None:

@@ -106,3 +106,40 @@ def test_a_plan_takes_the_same_changes_as_a_run(tmp_path: Path) -> None:
     wrong = planned(two, "--set", "federation.roundz=3").exception
     assert "Did you mean 'rounds'" in str(wrong)
     assert "Give CONFIG" in str(planned("--members", "9", "--set", "federation.parties=3").exception)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ((), "In federations of this shape with digits it is expected to find, of the members at 1 % FPR, "
+             "1 to 3 % from the global models (any party) and 1 to 4 % from a party's own models (the server)"),
+        (("federation.secagg=true",), "1 to 3 % from the global models (any party): nine of ten"),
+        (("federation.rounds=50",), "is not known: 5 to 40 rounds were measured, and here are 50"),
+        (("federation.participation=0.5",), "is not known: federations were measured in which all parties take part"),
+        (("model.hidden=[16, 512, 16]",), "is not known: models were measured whose first layer is the largest"),
+        (('defences=[{name = "update-rank", rank = 2}]',), "is not known: with update-rank nothing was measured"),
+        (("model.hidden=[16, 16, 16, 16, 16]",), "is not known: models were measured that have most of their weights"),
+    ],
+)  # fmt: skip
+def test_a_plan_says_what_the_map_expects(changes: tuple[str, ...], says: str, tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    sets = [part for change in changes for part in ("--set", change)]
+    done = CliRunner().invoke(app, ["plan", str(tmp_path / "small.toml"), *sets])
+    told = " ".join(done.stdout.split())
+    assert "Weights in the layer that the matched filter looks at, for each member: " in told
+    assert says in told
+
+
+def test_a_plan_for_people_does_not_quote_the_map_of_records(tmp_path: Path) -> None:
+    (tmp_path / "people.toml").write_text("""
+[data]
+name = "baskets"
+limit = 2000
+[federation]
+partition = "subjects"
+member_subjects = 0.4
+nonmember_subjects = 0.3
+""")
+    done = CliRunner().invoke(app, ["plan", str(tmp_path / "people.toml")])
+    assert done.exit_code == 0
+    assert "matched filter looks at" not in done.stdout

@@ -11,12 +11,14 @@ import numpy as np
 from fedaudit.audit.score import usual_of
 from fedaudit.audit.settings import reference_half
 from fedaudit.errors import FedauditError
+from fedaudit.results.expected import DATA, Shape, expected
 from fedaudit.stats import needed_for_lower_end, needed_for_value
 from fedaudit.stats.intervals import check_levels
 from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
 from fedaudit.types import Game, Ints, Role
 
 if TYPE_CHECKING:
+    from fedaudit.learn.tasks import TorchTask
     from fedaudit.session.prepare import Staged
 
 FPRS = (0.01, 0.001, 0.0001)
@@ -154,3 +156,57 @@ def _sizes(game: Game, panels: Sequence[Ints], fitted: bool) -> Sizes:
         known = min(int(reference_half(game, index).sum()) for index in panels)
         each[Role.MEMBER] = [count - usual_of(count, known) for count in each[Role.MEMBER]]
     return Sizes(k * min(each[Role.MEMBER]), k * min(each[Role.EVALUATION]), k * min(each[Role.CALIBRATION]), k)
+
+
+# ------------------------------------------------------------------ what is expected, before anything is trained
+
+
+SEEN = {"global": "from the global models (any party)", "local": "from a party's own models (the server)"}
+MOST_OF_IT = 0.5  # of the model's weights lie in the filter's layer, wherever the map was measured
+
+
+def expected_of(staged: Staged, task: TorchTask) -> list[str]:
+    """What the matched filter found in federations of this shape; or why that is not known."""
+    from fedaudit.session.assemble import filter_options, filtered_weights, weights_per_member
+
+    config, federation = staged.config, staged.config.federation
+    layer = filter_options(config, None).layer
+    weights = weights_per_member(task, staged.game, layer, bool(federation.coins))
+    if not weights or staged.game.candidates.unit == "subject":
+        return []
+    seen = {model: weights[model] for model in SEEN if model == "global" or not federation.secagg}
+    counts = [f"{each:,.3g} {'in the sum' if model == 'global' else 'in a party'}" for model, each in seen.items()]
+    lines = [f"Weights in the layer that the matched filter looks at, for each member: {' and '.join(counts)}."]
+    noise = max((getattr(asked, "strength", 0.0) for asked in config.defences), default=0.0)
+    total = filtered_weights(task, layer)
+    shapes = {
+        model: Shape(weights=each, members=total / each, rounds=federation.rounds, noise=noise)
+        for model, each in seen.items()
+    }
+    reason = _unlike(staged, task, layer) or next((why for one in shapes.values() if (why := one.outside())), None)
+    if reason:
+        return [*lines, f"What it finds in such federations is not known: {reason} (docs/matched-filter.md)."]
+    data = config.data.name if config.data.name in DATA else None
+    found = " and ".join(f"{expected(shape, data).text} {SEEN[model]}" for model, shape in shapes.items())
+    where = f"In federations of this shape with {data}" if data else "In federations of this shape, whatever the data,"
+    told = f"{where} it is expected to find, of the members at 1 % FPR, {found}"
+    return [*lines, f"{told}: nine of ten that were measured lie in such ranges (docs/matched-filter.md)."]
+
+
+def _unlike(staged: Staged, task: TorchTask, layer: str | None) -> str | None:
+    """In which respect this federation is unlike those that were measured."""
+    from fedaudit.adversary.signals.matched import largest_linear, rules
+    from fedaudit.defences.update_noise import UPDATE_NOISE
+    from fedaudit.session.assemble import filter_share
+
+    names = [name for name in (asked.name for asked in staged.config.defences) if name != UPDATE_NOISE]
+    if names:
+        return f"with {names[0]} nothing was measured"
+    if staged.config.federation.participation < 1:
+        return "federations were measured in which all parties take part in every round"
+    first = next(iter(rules(task.architecture)))
+    if layer not in (None, first) or largest_linear(task.architecture) != first:
+        return "models were measured whose first layer is the largest"
+    if filter_share(task, layer) < MOST_OF_IT:
+        return "models were measured that have most of their weights in this layer"
+    return None

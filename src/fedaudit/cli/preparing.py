@@ -101,9 +101,10 @@ def plan(
     records have tables of their own. `gate`, and limits that stop a party, use guaranteed ends, which need more records
     than the interval of a report.
     """
+    from fedaudit.cli.planning import expected_of, plan_of
     from fedaudit.cli.planning import plan as planned
-    from fedaudit.cli.planning import plan_of
 
+    lines: list[str] = []
     if config is not None:
         from fedaudit.config.schema import load_config
         from fedaudit.questions import every
@@ -113,7 +114,9 @@ def plan(
             what = "CONFIG says how many records there are, and at which rates"
             raise FedauditError("plan", what, "Leave out the numbers, or CONFIG.")
         staged = stage(load_config(config, set_ or ()))
-        tables = plan_of(staged)
+        tables, lines = plan_of(staged), expected_of(staged, build(staged))
+        for line in lines:
+            console.print(escape(line))
         for question in every().values():
             for line in question.foreseen(staged.ground, lambda: defend(staged, build(staged))):
                 console.print(escape(line))
@@ -129,7 +132,7 @@ def plan(
             what = "nothing says how large the audit is to be"
         raise FedauditError("plan", what, "Give CONFIG, or --members, --nonmembers and --calibration.")
     plain = [{"title": title, "rows": [asdict(row) for row in rows]} for title, rows in tables]
-    if printed_as_json({"schema": 1, "tables": plain}):
+    if printed_as_json({"schema": 1, "tables": plain, "expected": lines}):
         return
     console.print("Calibration non-members needed for a value, for a lower end, and for a limit to be crossed:")
     for title, rows in tables:

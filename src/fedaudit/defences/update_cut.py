@@ -29,6 +29,8 @@ from fedaudit.types import State, Trained
 if TYPE_CHECKING:
     from fedaudit.defences.shared import Slot
 
+UPDATE_RANK, UPDATE_SPARSE = "update-rank", "update-sparse"
+
 
 class UpdateRankOptions(DefenceOptions):
     rank: int = Field(description="how many directions are kept of each weight matrix of the update")
@@ -47,7 +49,7 @@ class UpdateSparseOptions(DefenceOptions):
 
 
 @DEFENCES.register(
-    "update-rank", "each weight matrix of an update cut to a low rank (rank =); promises nothing", UpdateRankOptions
+    UPDATE_RANK, "each weight matrix of an update cut to a low rank (rank =); promises nothing", UpdateRankOptions
 )
 def update_rank(asked: UpdateRankOptions, setting: Setting) -> Defence:
     full = max((min(_as_matrix(v).shape) for v in _floating(setting.initial).values() if v.ndim > 1), default=0)
@@ -59,7 +61,7 @@ def update_rank(asked: UpdateRankOptions, setting: Setting) -> Defence:
 
 
 @DEFENCES.register(
-    "update-sparse", "only the largest entries of an update are sent (share =); promises nothing", UpdateSparseOptions
+    UPDATE_SPARSE, "only the largest entries of an update are sent (share =); promises nothing", UpdateSparseOptions
 )
 def update_sparse(asked: UpdateSparseOptions, setting: Setting) -> Defence:
     return Defence(asked.name, update=UpdateSparse(within(asked.name, asked.share, 0, 1, key="share")))

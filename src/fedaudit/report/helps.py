@@ -4,13 +4,15 @@ A rule says what it rests on: "measured" where this run shows the effect itself,
 it, "tried" where one has (`fedaudit advise`). Nothing here is a promise; whoever trains again compares the two runs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from fedaudit.learn.models.mlp import HIDDEN
 from fedaudit.report import words
 from fedaudit.report.values import LONGEST, Results, clean
 from fedaudit.report.words import Finding
+from fedaudit.results.expected import Share, scaled
 from fedaudit.stats.strongest import allowed, epsilon_for
 from fedaudit.stats.wording import count, fpr_of, full_text, rate, share, value_of
 from fedaudit.types import AuditResult, Estimate
@@ -90,6 +92,48 @@ def _secure_aggregation(results: Results, found: list[Finding], name: str | None
     )
     title = "Secure aggregation alone would not help" if settled else "Secure aggregation may help"
     return Help(title, text, "measured")
+
+
+def _smaller_model(results: Results, found: list[Finding], name: str | None) -> Help | None:
+    """By the map of docs/matched-filter.md: a hidden layer of a quarter and a sixteenth of the width."""
+    weights, width = results.run.weights_per_member.get("global"), _first_width(results)
+    filtered = [e for e in words.pooled(results) if e.attack == "matched-filter" and e.model == "global"]
+    now = next((est for e in filtered if (est := e.estimates.get("tpr@0.01")) is not None), None)
+    if not (weights and width and now and now.value is not None and now.low is not None):
+        return None
+    narrower = [width // part for part in (4, 16) if width // part and weights / part >= FEWEST_WEIGHTS]
+    if not (FOUND[0] < now.value < FOUND[1] and now.low > FOUND[0] and narrower):
+        return None
+    told = [f"with one of {count(few)} about {_about(scaled(now.value, few / width))}" for few in narrower]
+    text = (
+        f"The matched filter found {full_text('tpr@0.01', now)} from the global models at 1 % false accusations. "
+        "What counts for it is how many weights its layer has for each member in the sum: here "
+        f"{weights:,.3g}, with a hidden layer of {count(width)}. By what was measured elsewhere "
+        f"(docs/matched-filter.md), {', and '.join(told)} would be found. What that does to the accuracy, another run "
+        "must show; “fedaudit advise” makes it."
+    )
+    return Help("A smaller model", text, "rule")
+
+
+FOUND = (0.03, 0.995)  # between these, the share that was found says how strong the filter is
+FEWEST_WEIGHTS = 0.08  # for each member: the map begins there
+
+
+def _about(found: Share) -> str:
+    return f"{share(found.value)} ({found.text})"
+
+
+def _first_width(results: Results) -> int | None:
+    """Of an mlp whose first layer is the one that the filter looked at; None: this rule is not about the model."""
+    model = results.run.config.get("model")
+    if not isinstance(model, Mapping) or results.run.filter_share < MOST_OF_IT:
+        return None
+    hidden = model.get("hidden", HIDDEN)
+    named = model.get("name", "mlp") == "mlp" and isinstance(hidden, Sequence) and len(hidden) > 0
+    return hidden[0] if named and isinstance(hidden[0], int) else None
+
+
+MOST_OF_IT = 0.5  # of the model's weights
 
 
 def _differential_privacy(results: Results, found: list[Finding], name: str | None) -> Help | None:
@@ -188,6 +232,7 @@ RULES: tuple[Rule, ...] = (
     _same_population,
     _whole_audit,
     _secure_aggregation,
+    _smaller_model,
     _differential_privacy,
     _fewer_rounds,
     _overfitting,

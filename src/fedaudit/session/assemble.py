@@ -40,6 +40,7 @@ from fedaudit.config.attack_registry import plain
 from fedaudit.config.attacks import MatchedSection, TearSection, UnmixSection
 from fedaudit.config.schema import AuditSection, Config, explain
 from fedaudit.config.section import Section
+from fedaudit.defences.update_cut import UPDATE_RANK, UPDATE_SPARSE
 from fedaudit.defences.update_noise import UPDATE_NOISE
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.statement import Promise
@@ -152,17 +153,17 @@ class Request:
         )
 
     @property
-    def noisy(self) -> bool:
-        """Does a defence that was declared add noise? Everybody knows of it then."""
-        return bool(noisy_units(self.config, self.promises))
+    def disturbed(self) -> bool:
+        """Does a defence that was declared add noise to updates, or cut them? Everybody knows of it then."""
+        return bool(noisy_units(self.config, self.promises)) or bool(cut_by(self.config))
 
     def with_leader(self, task: Task) -> Request:
         """With unmix, where it is known to find much more and attacks were not asked for by name: under noise, where
-        the filter's layer is a small head, and where a part of the model is exchanged. Elsewhere it runs on request,
-        because it costs more than an epoch."""
+        updates are cut, where the filter's layer is a small head, and where a part of the model is exchanged. Elsewhere
+        it runs on request, because it costs more than an epoch."""
         known = self.named or self.recorded is not None or self.config.audit.unit == "subject"
         small = filter_share(task, self.settings().filter.layer) < SMALL_HEAD
-        if known or not (self.noisy or small or task.base):
+        if known or not (self.disturbed or small or task.base):
             return self
         return replace(self, attacks=[*self.attacks, attacks.made(UNMIX, self.config.audit)])
 
@@ -230,6 +231,9 @@ def at_delta_of(promises: Sequence[Promise], asked: Mapping[str, Any]) -> Mappin
 # By where noise is added: inside the parties (for records, people), or to whole updates (docs/matched-filter.md).
 DAMPING = {"record": 10.0, "subject": 10.0, "user": 1.0}
 WHITE = 10.0  # unmix under noise, wherever it is added (docs/unmix.md)
+# Matched-filter and unmix where updates are cut. What is missing from a sparse update is spread over all directions,
+# as noise is. What is missing from one of low rank is not, and the small directions that are left say the most.
+CUT = {UPDATE_RANK: (FilterOptions.damping, 0.1), UPDATE_SPARSE: (DAMPING["user"], WHITE)}
 
 
 Given = TypeVar("Given", bound=Section)
@@ -252,24 +256,31 @@ def noisy_units(config: Config, promises: tuple[Promise, ...] | None) -> list[Un
     return promised + ["user" for defence in config.defences if defence.name == UPDATE_NOISE]
 
 
+def cut_by(config: Config) -> list[str]:
+    """The declared defences that send a part of each update."""
+    return [defence.name for defence in config.defences if defence.name in CUT]
+
+
 def filter_options(config: Config, promises: tuple[Promise, ...] | None, variant: str = "") -> FilterOptions:
     """The matched filter's options. What is not set follows from the configuration, never from a result.
 
     `promises`: of the defences; None if somebody else trains, of whom it is not known whether they use Adam."""
     asked, federation = with_variant(config.audit.matched or MatchedSection(), variant), config.federation
     noisy = [DAMPING[unit] for unit in noisy_units(config, promises)]
-    damping = max(noisy, default=FilterOptions.damping) if asked.damping == "auto" else float(asked.damping)
+    known = [*noisy, *(CUT[name][0] for name in cut_by(config))]
+    damping = max(known, default=FilterOptions.damping) if asked.damping == "auto" else float(asked.damping)
     adam = promises is not None and federation.algorithm == "fedavg" and federation.optimizer == "adam"
     return FilterOptions(asked.fit, damping, None if asked.layer == "auto" else asked.layer, adam and not noisy)
 
 
 def unmix_options(config: Config, promises: tuple[Promise, ...] | None, variant: str = "") -> UnmixOptions:
-    """Noise that a defence adds is white, and not of the colour of gradients: more damping. Adam is done under noise as
+    """Noise that a defence adds is white, and not of the colour of gradients: more damping (`CUT`: where updates are
+    cut). Adam is done under noise as
     well, because it is the templates that are divided. Where somebody else trains, their updates say whether they use
     it."""
     asked, federation = with_variant(UnmixSection(), variant), config.federation
-    noisy = noisy_units(config, promises)
-    damping = (WHITE if noisy else UnmixOptions.damping) if asked.damping == "auto" else float(asked.damping)
+    known = [*(WHITE for _ in noisy_units(config, promises)), *(CUT[name][1] for name in cut_by(config))]
+    damping = max(known, default=UnmixOptions.damping) if asked.damping == "auto" else float(asked.damping)
     adam = federation.algorithm == "fedavg" and federation.optimizer == "adam" if promises is not None else None
     return UnmixOptions(
         damping=damping,

@@ -1,0 +1,88 @@
+"""The map as a formula: it is fitted as it says, measured federations lie in its ranges, and it says nothing beyond."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from docs import make_matched_formula as formula
+from docs.make_matched_formula import Point
+from fedaudit.results import expected as rule
+from fedaudit.results.expected import DATA, LIKE, MANY, Shape, expected, scaled
+
+NINETY_NINE = norm.ppf(0.99)
+DEMO = Shape(weights=49.0, members=6260, rounds=40)
+
+
+def test_the_constants_are_those_of_the_fit() -> None:
+    constant, *powers = formula.exponents()
+    assert powers == pytest.approx([rule.WEIGHTS, rule.MEMBERS, rule.ROUNDS], abs=0.006)
+    assert constant == pytest.approx(DATA[LIKE], abs=0.01)
+    found = formula.by_data()
+    assert {data: found[data] for data in DATA} == pytest.approx(dict(DATA), rel=0.06)
+
+
+def test_a_share_by_hand() -> None:
+    """The formula as its page has it."""
+    d = 0.93 * 49**0.37 * 6.26**-0.22 * 40**0.07
+    found = expected(DEMO, "baskets")
+    assert found.value == pytest.approx(norm.cdf(d - NINETY_NINE))
+    assert found.low == pytest.approx(norm.cdf(d * np.exp(-0.3) - NINETY_NINE) - 0.01)
+    assert found.high == pytest.approx(norm.cdf(d * np.exp(0.3) - NINETY_NINE) + 0.01)
+    assert expected(Shape(weights=600.0, members=450, rounds=40), "baskets").high == 1.0
+    half = scaled(0.5, 0.25)
+    assert half.value == pytest.approx(norm.cdf(NINETY_NINE * 0.25**0.37 - NINETY_NINE))
+
+
+@pytest.mark.parametrize(
+    ("points", "share"),
+    [
+        ([point for point in formula.fitted_on() if point.data in DATA], 0.9),
+        (formula.demo(), 1.0),  # nothing was fitted on these
+        (formula.with_noise(of_demo=True), 1.0),
+    ],
+    ids=["fitted", "demo", "noise"],
+)
+def test_federations_that_were_measured_lie_in_the_ranges(points: list[Point], share: float) -> None:
+    inside, of = formula.in_interval(points)
+    assert inside >= share * of
+    assert all(point.shape.outside() is None for point in points)
+
+
+def test_smaller_models_follow_from_larger_ones_with_the_same_data() -> None:
+    inside = [r.low <= small.found <= r.high for large, small in formula.pairs()
+              for r in [scaled(large.found, small.weights / large.weights)]]  # fmt: skip
+    assert len(inside) >= 100
+    assert sum(inside) >= 0.9 * len(inside)
+
+
+def test_other_data_are_every_data_set_at_once() -> None:
+    anything = expected(DEMO)
+    for data in DATA:
+        one = expected(DEMO, data)
+        assert anything.low <= one.low <= one.high <= anything.high
+    few = Shape(weights=MANY, members=6260, rounds=40)
+    assert expected(DEMO, "mnist").low == expected(few, "mnist").low  # more was not measured; it is not less
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"weights": 2000.0}, "0.08 to 700 weights for each member in the sum were measured, and here are 2e+03"),
+        ({"members": 60_000}, "100 to 8,000 members"),
+        ({"rounds": 300}, "5 to 40 rounds were measured, and here are 300"),
+        ({"noise": 1.0}, "3 to 10 norms of noise"),
+        ({"noise": 5.0, "weights": 300.0}, "0.08 to 200 weights"),
+    ],
+)
+def test_beyond_what_was_measured_nothing_is_said(change: dict[str, float], says: str) -> None:
+    given = {"weights": 49.0, "members": 6260.0, "rounds": 40} | change
+    shape = Shape(weights=given["weights"], members=given["members"], rounds=int(given["rounds"]),
+                  noise=given.get("noise", 0.0))  # fmt: skip
+    assert says in (shape.outside() or "")
+    assert DEMO.outside() is None
+
+
+def test_noise_lowers_what_is_expected() -> None:
+    noisy = Shape(weights=49.0, members=6260, rounds=40, noise=5.0)
+    assert expected(noisy, "baskets").high < expected(DEMO, "baskets").high
+    assert expected(noisy, "baskets").low < expected(DEMO, "baskets").low
