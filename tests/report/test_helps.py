@@ -51,16 +51,19 @@ def filtered(share: float, **run: object) -> Json:
 def test_a_smaller_model_is_proposed_with_what_the_map_expects_of_it() -> None:
     told = found(filtered(0.947))["A smaller model"]
     assert told.basis == "rule"
-    assert "here 49, with a hidden layer of 512" in told.text
-    for width in (128, 32):  # the text has the figures of the map
-        at = scaled(0.947, width / 512)
-        assert f"one of {width} about {100 * at.value:.0f}" in told.text
+    assert "here 49, with a first hidden layer of 512" in told.text
+    for part, said in ((1 / 4, "a quarter"), (1 / 16, "a sixteenth")):  # with the figures of the map
+        at = scaled(0.947, part)
+        assert f"with {said} of the width about {100 * at.value:.0f}" in told.text
         assert f"({at.text})" in told.text
+    usual = found(filtered(0.947, config={"model": {"name": "mlp"}}))["A smaller model"]
+    assert "here 49. By what was measured elsewhere" in usual.text
     linear = builder.CONFIG | {"model": {"name": "linear"}}
     own = builder.CONFIG | {"model": {"name": "package.module:factory", "hidden": [512]}}
     for silent in (
         filtered(0.947, config=linear),
         filtered(0.947, config=own),
+        filtered(0.947, config={"model": {"name": "mlp", "hidden": []}}),
         filtered(0.947, filter_share=0.1),
         filtered(0.947, weights_per_member={}),
         filtered(0.999),  # so many that nobody knows how strong the filter is
@@ -72,8 +75,8 @@ def test_a_smaller_model_is_proposed_with_what_the_map_expects_of_it() -> None:
 
 def test_a_width_below_what_was_measured_is_not_quoted() -> None:
     told = found(filtered(0.3, weights_per_member={"global": 0.5}))["A smaller model"].text
-    assert "one of 128 about" in told
-    assert "one of 32" not in told
+    assert "a quarter of the width about" in told
+    assert "a sixteenth" not in told
 
 
 def test_differential_privacy_is_proposed_where_something_leaks_and_nothing_is_claimed() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from fedaudit.learn.models.mlp import HIDDEN
 from fedaudit.report import words
 from fedaudit.report.values import LONGEST, Results, clean
 from fedaudit.report.words import Finding
@@ -95,26 +94,27 @@ def _secure_aggregation(results: Results, found: list[Finding], name: str | None
 
 
 def _smaller_model(results: Results, found: list[Finding], name: str | None) -> Help | None:
-    """By the map of docs/matched-filter.md: a hidden layer of a quarter and a sixteenth of the width."""
-    weights, width = results.run.weights_per_member.get("global"), _first_width(results)
+    """By the map of docs/matched-filter.md: a first hidden layer of a quarter and a sixteenth of the width."""
+    weights = results.run.weights_per_member.get("global")
     filtered = [e for e in words.pooled(results) if e.attack == "matched-filter" and e.model == "global"]
     now = next((est for e in filtered if (est := e.estimates.get("tpr@0.01")) is not None), None)
-    if not (weights and width and now and now.value is not None and now.low is not None):
+    if not (weights and _can_be_narrower(results) and now and now.value is not None and now.low is not None):
         return None
-    narrower = [width // part for part in (4, 16) if width // part and weights / part >= FEWEST_WEIGHTS]
-    if not (FOUND[0] < now.value < FOUND[1] and now.low > FOUND[0] and narrower):
+    narrower = {part: said for part, said in NARROWER.items() if weights * part >= FEWEST_WEIGHTS}
+    if not (FOUND[0] < now.low and now.value < FOUND[1] and narrower):
         return None
-    told = [f"with one of {count(few)} about {_about(scaled(now.value, few / width))}" for few in narrower]
+    told = [f"with {said} of the width about {_about(scaled(now.value, part))}" for part, said in narrower.items()]
     text = (
         f"The matched filter found {full_text('tpr@0.01', now)} from the global models at 1 % false accusations. "
         "What counts for it is how many weights its layer has for each member in the sum: here "
-        f"{weights:,.3g}, with a hidden layer of {count(width)}. By what was measured elsewhere "
-        f"(docs/matched-filter.md), {', and '.join(told)} would be found. What that does to the accuracy, another run "
-        "must show; “fedaudit advise” makes it."
+        f"{weights:,.3g}{_width(results)}. By what was measured elsewhere (docs/matched-filter.md), "
+        f"{', and '.join(told)} would be found. What that does to the accuracy, another run must show; "
+        "“fedaudit advise” makes it."
     )
     return Help("A smaller model", text, "rule")
 
 
+NARROWER = {1 / 4: "a quarter", 1 / 16: "a sixteenth"}
 FOUND = (0.03, 0.995)  # between these, the share that was found says how strong the filter is
 FEWEST_WEIGHTS = 0.08  # for each member: the map begins there
 
@@ -123,14 +123,21 @@ def _about(found: Share) -> str:
     return f"{share(found.value)} ({found.text})"
 
 
-def _first_width(results: Results) -> int | None:
-    """Of an mlp whose first layer is the one that the filter looked at; None: this rule is not about the model."""
+def _model(results: Results) -> Mapping[str, object]:
     model = results.run.config.get("model")
-    if not isinstance(model, Mapping) or results.run.filter_share < MOST_OF_IT:
-        return None
-    hidden = model.get("hidden", HIDDEN)
-    named = model.get("name", "mlp") == "mlp" and isinstance(hidden, Sequence) and len(hidden) > 0
-    return hidden[0] if named and isinstance(hidden[0], int) else None
+    return model if isinstance(model, Mapping) else {}
+
+
+def _can_be_narrower(results: Results) -> bool:
+    """Is it an mlp with hidden layers, most of which lies in the layer that the filter looked at?"""
+    model = _model(results)
+    return model.get("name") == "mlp" and model.get("hidden") != [] and results.run.filter_share >= MOST_OF_IT
+
+
+def _width(results: Results) -> str:
+    hidden = _model(results).get("hidden")
+    first = hidden[0] if isinstance(hidden, Sequence) and hidden else None
+    return f", with a first hidden layer of {count(first)}" if isinstance(first, int) else ""
 
 
 MOST_OF_IT = 0.5  # of the model's weights
