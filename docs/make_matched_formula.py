@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import least_squares
 from scipy.stats import norm
 
-from fedaudit.results.expected import AT_ONE_PERCENT, DATA, NOISE, SPREAD, Shape, distance, expected, scaled
+from fedaudit.results.expected import AT_ONE_PERCENT, DATA, NOISE, SPREAD, FederationShape, distance, expected, scaled
 
 STORED = Path(__file__).with_name("matched_map.json")
 CLEAR = (0.02, 0.995)  # between these a measured share says how large d' is
@@ -35,8 +35,8 @@ class Point:
     noise: float = 0.0
 
     @property
-    def shape(self) -> Shape:
-        return Shape(weights=self.weights, members=self.members, rounds=self.rounds, noise=self.noise)
+    def shape(self) -> FederationShape:
+        return FederationShape(weights=self.weights, members=self.members, rounds=self.rounds, noise=self.noise)
 
     @property
     def clear(self) -> bool:
@@ -187,10 +187,14 @@ def main() -> None:
         found = expected(p.shape, p.data)
         print(f"| {p.weights:g} | {p.members:g} | {p.noise:g} | {100 * p.found:.1f} "
               f"| {100 * found.value:.0f} ({100 * found.low:.0f}–{100 * found.high:.0f}) |")  # fmt: skip
-    inside = [(r.low <= small.found <= r.high, small.found - r.value)
-              for large, small in pairs() for r in [scaled(large.found, small.weights / large.weights)]]  # fmt: skip
-    print(f"smaller models from larger ones: {sum(ok for ok, _ in inside)} of {len(inside)} in the interval; off by "
-          f"{np.sqrt(np.mean([miss**2 for _, miss in inside])):.3f} (rms)")  # fmt: skip
+    compared = [
+        (r.low <= small.found <= r.high, small.found - r.value)
+        for large, small in pairs()
+        for r in [scaled(large.found, small.weights / large.weights)]
+    ]
+    off = np.sqrt(np.mean([miss**2 for _, miss in compared]))
+    kept = sum(ok for ok, _ in compared)
+    print(f"smaller models from larger ones: {kept} of {len(compared)} in the interval; off by {off:.3f} (rms)")
     print("noise", NOISE)
 
 

@@ -7,10 +7,10 @@ from scipy.stats import norm
 from docs import make_matched_formula as formula
 from docs.make_matched_formula import Point
 from fedaudit.results import expected as rule
-from fedaudit.results.expected import DATA, LIKE, MANY, Shape, expected, scaled
+from fedaudit.results.expected import DATA, LIKE, MANY, FederationShape, expected, scaled
 
 NINETY_NINE = norm.ppf(0.99)
-DEMO = Shape(weights=49.0, members=6260, rounds=40)
+DEMO = FederationShape(weights=49.0, members=6260, rounds=40)
 
 
 def test_the_constants_are_those_of_the_fit() -> None:
@@ -28,7 +28,7 @@ def test_a_share_by_hand() -> None:
     assert found.value == pytest.approx(norm.cdf(d - NINETY_NINE))
     assert found.low == pytest.approx(norm.cdf(d * np.exp(-0.3) - NINETY_NINE) - 0.01)
     assert found.high == pytest.approx(norm.cdf(d * np.exp(0.3) - NINETY_NINE) + 0.01)
-    assert expected(Shape(weights=600.0, members=450, rounds=40), "baskets").high == 1.0
+    assert expected(FederationShape(weights=600.0, members=450, rounds=40), "baskets").high == 1.0
     half = scaled(0.5, 0.25)
     assert half.value == pytest.approx(norm.cdf(NINETY_NINE * 0.25**0.37 - NINETY_NINE))
 
@@ -60,7 +60,7 @@ def test_other_data_are_every_data_set_at_once() -> None:
     for data in DATA:
         one = expected(DEMO, data)
         assert anything.low <= one.low <= one.high <= anything.high
-    few = Shape(weights=MANY, members=6260, rounds=40)
+    few = FederationShape(weights=MANY, members=6260, rounds=40)
     assert expected(DEMO, "mnist").low == expected(few, "mnist").low  # more was not measured; it is not less
 
 
@@ -76,13 +76,13 @@ def test_other_data_are_every_data_set_at_once() -> None:
 )
 def test_beyond_what_was_measured_nothing_is_said(change: dict[str, float], says: str) -> None:
     given = {"weights": 49.0, "members": 6260.0, "rounds": 40} | change
-    shape = Shape(weights=given["weights"], members=given["members"], rounds=int(given["rounds"]),
+    shape = FederationShape(weights=given["weights"], members=given["members"], rounds=int(given["rounds"]),
                   noise=given.get("noise", 0.0))  # fmt: skip
     assert says in (shape.outside() or "")
     assert DEMO.outside() is None
 
 
 def test_noise_lowers_what_is_expected() -> None:
-    noisy = Shape(weights=49.0, members=6260, rounds=40, noise=5.0)
+    noisy = FederationShape(weights=49.0, members=6260, rounds=40, noise=5.0)
     assert expected(noisy, "baskets").high < expected(DEMO, "baskets").high
     assert expected(noisy, "baskets").low < expected(DEMO, "baskets").low

@@ -11,7 +11,7 @@ import numpy as np
 from fedaudit.audit.score import usual_of
 from fedaudit.audit.settings import reference_half
 from fedaudit.errors import FedauditError
-from fedaudit.results.expected import DATA, Shape, expected
+from fedaudit.results.expected import DATA, FederationShape, expected
 from fedaudit.stats import needed_for_lower_end, needed_for_value
 from fedaudit.stats.intervals import check_levels
 from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
@@ -180,7 +180,7 @@ def expected_of(staged: Staged, task: TorchTask) -> list[str]:
     noise = max((getattr(asked, "strength", 0.0) for asked in config.defences), default=0.0)
     total = filtered_weights(task, layer)
     shapes = {
-        model: Shape(weights=each, members=total / each, rounds=federation.rounds, noise=noise)
+        model: FederationShape(weights=each, members=total / each, rounds=federation.rounds, noise=noise)
         for model, each in seen.items()
     }
     reason = _unlike(staged, task, layer) or next((why for one in shapes.values() if (why := one.outside())), None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from fedaudit.report import words
 from fedaudit.report.values import LONGEST, Results, clean
 from fedaudit.report.words import Finding
-from fedaudit.results.expected import Share, scaled
+from fedaudit.results.expected import ExpectedShare, scaled
 from fedaudit.stats.strongest import allowed, epsilon_for
 from fedaudit.stats.wording import count, fpr_of, full_text, rate, share, value_of
 from fedaudit.types import AuditResult, Estimate
@@ -119,7 +119,7 @@ FOUND = (0.03, 0.995)  # between these, the share that was found says how strong
 FEWEST_WEIGHTS = 0.08  # for each member: the map begins there
 
 
-def _about(found: Share) -> str:
+def _about(found: ExpectedShare) -> str:
     return f"{share(found.value)} ({found.text})"
 
 

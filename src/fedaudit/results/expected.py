@@ -37,7 +37,7 @@ MANY = 30.0  # weights for each member; the other data sets were measured up to 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class FederationShape:
     weights: float  # for each member in the sum
     members: float  # in the sum
     rounds: int
@@ -58,7 +58,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Share:
+class ExpectedShare:
     """Of the members, at 1 % FPR."""
 
     value: float
@@ -71,7 +71,7 @@ class Share:
         return f"{low} %" if low == high else f"{low} to {high} %"
 
 
-def expected(shape: Shape, data: str | None = None) -> Share:
+def expected(shape: FederationShape, data: str | None = None) -> ExpectedShare:
     """The share of members that is found. `data`: one of `DATA`; None: another one, so that each is possible."""
     known = [DATA[data]] if data is not None else list(DATA.values())
     few = min(shape.weights, MANY)  # more weights find more: what was measured with fewer is a lower end
@@ -82,26 +82,27 @@ def expected(shape: Shape, data: str | None = None) -> Share:
     return _between(low, value, high)
 
 
-def scaled(measured: float, weights: float) -> Share:
+def scaled(measured: float, weights: float) -> ExpectedShare:
     """The share that a model with so many times the weights is expected to give away, where `measured` was found: the
     same data, and so the same c."""
     value = (NORMAL.inv_cdf(min(max(measured, 0.01), 0.9999)) + AT_ONE_PERCENT) * weights**WEIGHTS
     return _between(value, value, value)
 
 
-def distance(shape: Shape, constant: float) -> float:
+def distance(shape: FederationShape, constant: float) -> float:
     """d' without noise: by how many standard deviations of an outsider's score a member's lies higher."""
-    return constant * shape.weights**WEIGHTS * (shape.members / 1000) ** MEMBERS * shape.rounds**ROUNDS
+    powers = shape.weights**WEIGHTS * (shape.members / 1000) ** MEMBERS * float(shape.rounds) ** ROUNDS
+    return float(constant * powers)
 
 
 def found(distance: float) -> float:
     return NORMAL.cdf(distance - AT_ONE_PERCENT)
 
 
-def _between(low: float, value: float, high: float) -> Share:
+def _between(low: float, value: float, high: float) -> ExpectedShare:
     ends = found(low * exp(-SPREAD)) - POINT, found(high * exp(SPREAD)) + POINT
-    return Share(found(value), max(0.0, ends[0]), min(1.0, ends[1]))
+    return ExpectedShare(found(value), max(0.0, ends[0]), min(1.0, ends[1]))
 
 
-def _with(shape: Shape, weights: float) -> Shape:
-    return Shape(weights=weights, members=shape.members, rounds=shape.rounds, noise=shape.noise)
+def _with(shape: FederationShape, weights: float) -> FederationShape:
+    return FederationShape(weights=weights, members=shape.members, rounds=shape.rounds, noise=shape.noise)
