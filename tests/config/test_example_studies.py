@@ -17,7 +17,7 @@ STUDIES: dict[str, tuple[set[str], int]] = {
     "trajectory-study/skew": ({"federation.partition", "federation.beta", "federation.parties"}, 8),
     "trajectory-study/model": ({"model"}, 5),
     "trajectory-study/fedsgd": ({"federation"}, 3),
-    "trajectory-study/calibration": ({"audit.calibration.records"}, 5),
+    "trajectory-study/calibration": ({"audit.vantages", "audit.attacks", "audit.calibration.records"}, 5),
     "trajectory-study/rounds": ({"federation.rounds"}, 4),
     "label-study/rounds": ({"federation.rounds"}, 4),
     "label-study/parties": ({"federation.parties"}, 3),
@@ -31,6 +31,14 @@ STUDIES: dict[str, tuple[set[str], int]] = {
     "subject-study/layers": ({"model.hidden", "data.data_seed, federation.seed"}, 9),
     "subject-study/sizes": ({"data.subjects_per_user", "data.items_per_user"}, 9),
 }
+SECTIONS = (
+    "federation",
+    "model",
+    "defences",
+    "model.hidden",
+    "audit.vantages",
+    "audit.attacks",
+)  # read as objects and tuples
 # Keys that make any cell a small one. What the study varies stays as it is, but for the rounds.
 SMALL: dict[str, dict[str, dict[str, Any]]] = {
     "trajectory-study": {"data": {"limit": 2000}, "federation": {"rounds": 2}},
@@ -68,7 +76,7 @@ def test_the_cells_are_what_the_axis_says(name: str) -> None:
                 found: Any = cell.config
                 for part in key.split("."):
                     found = getattr(found, part)
-                assert key in ("federation", "model", "defences", "model.hidden") or found == value
+                assert key in SECTIONS or found == value
 
 
 @pytest.mark.parametrize("name", STUDIES)
