@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test browser evidence simulations soak lint bench coverage reproduce site release matrix clean
+.PHONY: demo test browser evidence simulations soak lint bench coverage compare reproduce site release matrix clean
 
 demo: $(STAMP)
 	$(BIN)/fedaudit demo
@@ -51,6 +51,15 @@ coverage: $(STAMP)
 # The headline claims of the five papers, each with a verdict: docs/reproduction.md. Started again, it goes on.
 reproduce: $(STAMP)
 	$(BIN)/python -m docs.make_reproduction
+
+# docs/comparison.md: other libraries on the same work. They have an environment of their own.
+PEERS := build/peers
+compare:
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)" -c constraints.txt
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[demo,dp,flower,peers]' -c constraints.txt
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check 'jax-privacy>=2,<3' -c constraints.txt || true
+	$(PEERS)/bin/python -m docs.make_comparison
 
 # docs/ as a site, in build/site: open build/site/index.html. A broken link or anchor stops it.
 site: $(STAMP)
