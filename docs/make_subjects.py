@@ -1,6 +1,8 @@
 """Makes the figures of docs/subjects.md: is anything of this person's in there?
 
     python docs/make_subjects.py synthetic A new --seed 1
+    python docs/make_subjects.py synthetic C - --seed 1 --items 2000 --attacks subject-loss > C-2000-1.jsonl
+    python docs/make_subjects.py seeds C-*.jsonl              # means over seeds, and subjects-records.svg
     python docs/make_subjects.py people baskets fresh --seed 1
     python docs/make_subjects.py people mnist fresh --seed 1 --data PATH/TO/FOLDER --scores mnist-1.npz > mnist-1.jsonl
     python docs/make_subjects.py splits mnist-*.npz
@@ -27,6 +29,7 @@ import numpy as np
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import parse
 from fedaudit.federation.simulate import Trainer, federate
+from fedaudit.files import write_atomically
 from fedaudit.results.scores import Scores, blocks_of
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.run import rounds
@@ -63,6 +66,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 SCALED: dict[str, dict[str, dict[str, Any]]] = {
     which: {"data": {"users": 10, "subjects": 2000}, "federation": {"parties": 10}} for which in "DE"
 }
+FIGURES = ("auc", "balanced-accuracy@25", "f1@25")
 UNITS = {"item": "dp-sgd", "user": "dp-fedavg", "subject": "higradavg"}
 
 
@@ -197,6 +201,55 @@ def splits(files: list[str]) -> None:
     print("\nnumber of records alone:", ends(over_runs(counted)) if counted else "–")
 
 
+def over_seeds(files: list[str]) -> None:
+    """Of runs of `synthetic`: a row for each configuration, number of records and attack, with means over seeds."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for file in files:
+        first = json.loads(Path(file).read_text().splitlines()[0])
+        groups.setdefault(tuple(str(first[key]) for key in ("which", "atoms", "items", "epochs")), []).append(file)
+    points: dict[int, Estimate] = {}
+    for key, runs in groups.items():
+        lines = [said(Path(file)) for file in runs]
+        for attack in [name for name in (*PAPER, "subject-fta", "blind") if name in lines[0]]:
+            found = [line[attack] for line in lines if attack in line]
+            shown = [ends(over_runs([one[name] for one in found])) for name in FIGURES if name in found[0]]
+            each = ", ".join(f"{one['auc'].value:.3f}" for one in found)
+            print("|", " | ".join([*key, attack, *shown, each]), "|")
+            if (key[0], key[3], attack) == ("C", "1", "subject-loss") and len(found) > 1:
+                points[int(key[2]) // 10] = over_runs([one["auc"] for one in found])  # a user has ten people
+    if len(points) > 1:
+        write_atomically(HERE / "subjects-records.svg", drawn(dict(sorted(points.items()))))
+
+
+def drawn(points: dict[int, Estimate]) -> str:
+    width, height, left, bottom, top = 640, 300, 50, 50, 30
+    first, last = min(points), max(points)
+
+    def at(x: float, y: float | None) -> tuple[float, float]:
+        across = left + 30 + np.log(x / first) / np.log(last / first) * (width - left - 70)
+        return float(across), height - bottom - ((y or 0.0) - 0.1) / 0.9 * (height - bottom - top)
+
+    marks = [f'<text x="{left}" y="16">AUC of subject-loss, 95 % intervals over three seeds</text>']
+    for tick in (0.25, 0.5, 0.75, 1.0):
+        y = at(first, tick)[1]
+        marks.append(f'<path d="M{left} {y:.1f}H{width - 10}" class="{"half" if tick == 0.5 else "grid"}"/>')
+        marks.append(f'<text x="{left - 8}" y="{y + 4:.1f}" class="y">{tick:g}</text>')
+    line = "L".join("{:.1f} {:.1f}".format(*at(x, e.value)) for x, e in points.items())
+    marks.append(f'<path d="M{line}" class="line"/>')
+    for x, e in points.items():
+        (across, y), below, above = at(x, e.value), at(x, e.low)[1], at(x, e.high)[1]
+        marks.append(f'<path d="M{across:.1f} {below:.1f}V{above:.1f}" class="bar"/>')
+        marks.append(f'<circle cx="{across:.1f}" cy="{y:.1f}" r="4"><title>{x:,} records: {ends(e)}</title></circle>')
+        marks.append(f'<text x="{across:.1f}" y="{height - bottom + 18}" class="x">{x:,}</text>')
+    marks.append(f'<text x="{width / 2}" y="{height - 10}" class="x">records of a person at a user</text>')
+    style = "text{font:13px sans-serif;fill:#555}.x{text-anchor:middle}.y{text-anchor:end}.grid{stroke:#ddd}"
+    style += ".half{stroke:#999;stroke-dasharray:4}.line{fill:none;stroke:#1d4ed8;stroke-width:2}"
+    style += ".bar{stroke:#1d4ed8;stroke-width:1.5;opacity:.5}circle{fill:#1d4ed8}"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">'
+    title = "<title>AUC against the number of records of a person</title>"
+    return f"{head}{title}<style>{style}</style>{''.join(marks)}</svg>\n"
+
+
 def said(file: Path) -> dict[str, dict[str, Estimate]]:
     """By attack and name, the estimates of a run as it printed them."""
     lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -226,7 +279,7 @@ def cell(ends: list[float] | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["synthetic", "people", "aggregation", "privacy", "table", "splits"])
+    parser.add_argument("what", choices=["synthetic", "people", "aggregation", "privacy", "table", "splits", "seeds"])
     parser.add_argument("which", nargs="*")
     parser.add_argument("--data", default=".")
     parser.add_argument("--seed", type=int, default=0)
@@ -239,6 +292,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.what == "table":
         table(given.which)
+    elif given.what == "seeds":
+        over_seeds(given.which)
     elif given.what == "splits":
         splits(given.which)
     elif given.what == "synthetic":
