@@ -229,7 +229,7 @@ def drawn(points: dict[int, Estimate]) -> str:
         across = left + 30 + np.log(x / first) / np.log(last / first) * (width - left - 70)
         return float(across), height - bottom - ((y or 0.0) - 0.1) / 0.9 * (height - bottom - top)
 
-    marks = [f'<text x="{left}" y="16">AUC of subject-loss, 95 % intervals over three seeds</text>']
+    marks = [f'<text x="{left}" y="16">AUC of subject-loss, 95 % intervals over seeds</text>']
     for tick in (0.25, 0.5, 0.75, 1.0):
         y = at(first, tick)[1]
         marks.append(f'<path d="M{left} {y:.1f}H{width - 10}" class="{"half" if tick == 0.5 else "grid"}"/>')
