@@ -1,6 +1,7 @@
 """The commands that audit federations: one that is trained here, recorded before or trained elsewhere, or many."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -308,16 +309,17 @@ def advise(
 ) -> None:
     """What should be changed so that this federation stays below a limit, and what does that cost in accuracy?
 
-    Tries the changes that fit: smaller models, noise on updates, DP-SGD at several noises, subject- and user-level
-    DP, clipping, weight decay, dropout, fewer rounds or epochs, secure aggregation, larger parties, frozen layers,
-    and smaller models together with noise or fewer rounds. All are trained for a quarter of the rounds. Those whose
-    lower end is then above the limit are dropped. At most half of all changes go on to half of the rounds, and at
-    most half of those to the end. The best one is then trained again with another seed and attacked with
-    everything: that run was not used for choosing, and its intervals are the ones to quote.
+    Searches over levers: smaller models, noise on updates, DP-SGD, subject- and user-level DP, learning rates, epochs,
+    batches, frozen layers, larger parties, weight decay, dropout, fewer rounds, secure aggregation, and what they make
+    together. All are trained for a quarter of the rounds, and the best go on. Three points are then trained again
+    with another seed and attacked with everything: *free* (no loss of accuracy), *cheap* (at most two points) and the
+    *limit* (the most accurate below it). Those runs were not used for choosing, and their intervals are the ones to
+    quote. Where nothing leaks, it says so after two audits.
 
-    OUT/advice.json and advice.html say what to change, what that gains and what it costs; OUT/advised.toml is the
-    changed configuration. If nothing meets the limit, they say so and name what comes nearest. A limit is met when
-    `fedaudit gate` would call it safe: the upper end of the interval lies below the limit.
+    [advise] in the configuration says which levers may be moved, what must stay, and how much may be trained (25
+    audits). Killed and started again, it goes on. OUT/advice.json and advice.html say what to change, what that gains
+    and what it costs; OUT/advised.toml is the changed configuration, OUT/advised-free.toml and advised-cheap.toml are
+    the other points'. A limit is met when `fedaudit gate` would call it safe: the upper end of the interval is below.
 
     Exit codes: 0 a change was confirmed, 3 none was.
     """
@@ -325,8 +327,8 @@ def advise(
     from fedaudit.files import refuse_foreign, writing
     from fedaudit.results.advice import ADVICE
     from fedaudit.results.gate import parse_limit
-    from fedaudit.session.advise import TRIALS
     from fedaudit.session.advise import advise as search
+    from fedaudit.session.trials import TRIALS
 
     wanted = parse_limit(limit)
     loaded = load_config(config, set_ or ())
@@ -344,16 +346,17 @@ def advise(
         raise typer.Exit(UNDECIDED)
 
 
-def write_advice(advice: "Advice", advised: "Config | None", out: Path) -> Path:
+def write_advice(advice: "Advice", advised: "Mapping[str, Config]", out: Path) -> Path:
+    """`advised`: the configuration of each point that has a name."""
     from fedaudit.files import write_atomically
     from fedaudit.report.pages import write_advice_page
-    from fedaudit.results.advice import ADVISED, save
+    from fedaudit.results.advice import ADVISED, LIMIT, save
     from fedaudit.toml import written
 
     save(advice, out)
-    if advised is not None:
-        head = (
-            "" if advice.recommended else f"# This comes nearest to {advice.limit}. It was not confirmed to meet it.\n"
-        )
-        write_atomically(out / ADVISED, head + written(advised.as_dict()))
+    for point, config in advised.items():
+        told = f"# This comes nearest to {advice.limit}. It was not confirmed to meet it.\n"
+        head = told if point == LIMIT and not advice.recommended else ""
+        name = ADVISED if point == LIMIT else ADVISED.replace(".toml", f"-{point}.toml")
+        write_atomically(out / name, head + written(config.as_dict()))
     return write_advice_page(advice, out)

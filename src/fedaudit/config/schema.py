@@ -316,9 +316,21 @@ class TrackSection(Section):
         return given
 
 
+class AdviseSection(Section):
+    """[advise] what `fedaudit advise` may try. It changes no result, nor the hash of a configuration."""
+
+    levers: Annotated[tuple[str, ...], Field(min_length=1), Once] | None = Field(
+        None, description="which levers may be moved; not set: all (docs/what-helps.md)"
+    )
+    keep: Annotated[tuple[str, ...], Once] = Field(
+        (), description='sections and keys that must stay as they are, such as "model" or "federation.rounds"'
+    )
+    budget: Positive = Field(25.0, description="how much may be trained, in audits of the federation as it is")
+
+
 def decisive(written: Mapping[str, Any]) -> dict[str, Any]:
     """The sections of a configuration on which results depend."""
-    return {name: section for name, section in written.items() if name not in ("report", "track")}
+    return {name: section for name, section in written.items() if name not in ("report", "track", "advise")}
 
 
 class Config(Section):
@@ -333,6 +345,7 @@ class Config(Section):
     defences: tuple[Annotated[SerializeAsAny[Options], BeforeValidator(DEFENCES.read)], ...] = ()
     report: ReportSection | None = None
     track: TrackSection | None = None
+    advise: AdviseSection | None = None
 
     @model_validator(mode="before")
     @classmethod

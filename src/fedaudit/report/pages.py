@@ -1,7 +1,7 @@
 """The pages of a comparison, a study and an advice. Each is one HTML string with nothing to fetch; none needs torch."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from fedaudit.report.shapes import Figure, Table
 from fedaudit.report.values import LONG, LONGEST, clean
 from fedaudit.report.words import adversary
 from fedaudit.results import study as results
-from fedaudit.results.advice import PAGE, Advice, Confirmed, Risk, Tried, frontier
+from fedaudit.results.advice import CHEAP, FREE, LIMIT, PAGE, Advice, Confirmed, Risk, Tried, frontier
 from fedaudit.results.compare import ComparedRun, Comparison, Difference, Like, Span, in_points
 from fedaudit.results.document import REPORT
 from fedaudit.results.study import Configuration, Factor, Level, Outcome, outcomes
@@ -311,8 +311,8 @@ CONFIRMED = (
     "These runs were not used for choosing; theirs are the intervals to quote."
 )
 TRIED = (
-    "All changes were trained for a quarter of the rounds. Those whose lower end was then above the limit were left; "
-    "at most half of all went on to the half, and at most half of those to the end. "
+    "First every lever by itself, then what the best of them make together, all for a quarter of the rounds. A quarter "
+    "of them went on to the half, half of those to the end; each look is a federation that stops there. "
     "These figures were used for choosing, so the best of them look a little better than they are."
 )
 
@@ -327,16 +327,30 @@ def _confirmed(found: Sequence[Confirmed], metric: str) -> Table:
 def _told(one: Confirmed, metric: str) -> dict[str, str]:
     why = f": {one.why_not}" if one.why_not else ""
     return {
+        "what it is": ", ".join(POINTS.get(point, clean(point)) for point in one.points),
+        "configuration": clean(_keys(one.overrides), LONG),
         "verdict": "below the limit" if one.meets else clean(f"not confirmed{why}", LONG),
         "largest risk": _whose(one.risk, metric),
         "the same attack without the change": _risk(one.risk_before, metric),
         "difference in risk": _signed(metric, one.risk_difference),
         "largest risk without the change": _whose(one.largest_before, metric),
         "most by any attack": _whose(one.strongest, metric),
+        "for a server without secure aggregation": _whose(one.unmasked, metric),
         "accuracy": full_text("accuracy", one.accuracy),
         "accuracy without the change": full_text("accuracy", one.accuracy_before),
         "difference in accuracy": _signed("accuracy", one.accuracy_difference),
     }
+
+
+POINTS = {
+    FREE: "free: no loss of accuracy",
+    CHEAP: "cheap: at most two points",
+    LIMIT: "the limit: the most accurate below it",
+}
+
+
+def _keys(overrides: Mapping[str, Any]) -> str:
+    return "; ".join(f"{key} = {json.dumps(value)}" for key, value in overrides.items()) or "as it is"
 
 
 def _signed(metric: str, e: Estimate | None) -> str:
@@ -372,10 +386,9 @@ def _frontier(advice: Advice, metric: str) -> list[Figure]:
     known = [(one, one.risk, one.accuracy) for one in advice.tried if one.risk and one.accuracy]
     points, rows, best = [], [], frontier(advice.tried)
     for one, risk, accuracy in known:
-        ended = one.rounds == one.of
-        colour = "s1" if one.name in best else "s2" if ended else "s3"
+        colour = "s1" if one.name in best else "s2"
         tip = f"{one.name}, {one.rounds} rounds: accuracy {full_text('accuracy', accuracy)}, risk {_risk(risk, metric)}"
-        label = clean(one.name) if ended else ""
+        label = clean(one.name) if one.name in best else ""
         points.append(
             Point(label, colour, x=accuracy.value, y=risk.value, low=risk.low, high=risk.high, tip=clean(tip))
         )
@@ -383,10 +396,10 @@ def _frontier(advice: Advice, metric: str) -> list[Figure]:
         rows.append([clean(one.name), f"{one.rounds} of {one.of}", *shown])
     if len(points) < 2:
         return []
-    colours = [("s1", "on the frontier"), ("s2", "another is better in both"), ("s3", "left before its end")]
+    colours = [("s1", "on the frontier"), ("s2", "another is better in both")]
     caption = (
-        "Lower right is better. The frontier is drawn among changes that were trained to their end, by their values; "
-        "intervals may overlap. Point at an unlabelled dot to see its name."
+        "Lower right is better. Each dot is a federation that stops after the rounds it was trained for. The frontier "
+        "is drawn by values; intervals may overlap. Point at an unlabelled dot to see its name."
     )
     legend = [*colours, ("chance", "chance")]
     table = Table(("change", "rounds", "accuracy", "risk", "on the frontier"), rows)

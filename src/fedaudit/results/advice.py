@@ -20,6 +20,7 @@ from fedaudit.types.stored import Flag, Many, Number, OrNull, Whole
 
 NO_CHANGE = "as it is"  # the name of the federation without a change
 ADVICE, PAGE, ADVISED = "advice.json", "advice.html", "advised.toml"
+FREE, CHEAP, LIMIT = "free", "cheap", "limit"  # the points of a search that have a name
 OF_RUN = "advice"  # the folder in a run's own, where advice about it is looked for
 
 
@@ -48,7 +49,7 @@ class Risk:
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """One change, and how far it was trained before it was left or kept."""
+    """One change, and what was seen of it after so many rounds: a federation that stops there."""
 
     name: str
     words: str
@@ -57,6 +58,7 @@ class Tried:
     of: Whole  # planned
     status: str
     risk: Risk | None
+    upper: OrNull[Number] = None  # the largest of all upper ends that the limit speaks of; None: one has none
     estimates: ByName = field(default_factory=dict)  # accuracy
 
     @property
@@ -69,6 +71,9 @@ class Confirmed:
     """A change in a run that was not used for choosing it, beside the unchanged federation with the same seed."""
 
     name: str
+    points: Many[str]  # free, cheap, limit: what it stands for
+    words: str
+    overrides: Mapping[str, Any]
     seed: Whole
     verdict: str  # below the limit, undecided, above the limit
     meets: Flag  # every upper end is below the limit, and nothing speaks against believing it
@@ -78,6 +83,9 @@ class Confirmed:
     largest_before: Risk | None  # which may be another attack's, or another vantage's
     strongest: Risk | None  # of all attacks, also of those that the limit does not speak of
     guarantee: Statement | None
+    unmasked: Risk | None = None  # the largest for a server that sees every update, where the change masks them
+    weights: OrNull[Number] = None  # of the filter's layer, for each member in the sum
+    weights_before: OrNull[Number] = None
     # accuracy, accuracy-before, accuracy-difference, risk-difference
     estimates: ByName = field(default_factory=dict)
 
@@ -99,17 +107,17 @@ class Confirmed:
 
 
 def frontier(tried: Sequence[Tried]) -> set[str]:
-    """The changes that were trained to their end and that no other such change beats in both accuracy and risk."""
-    ended = {
+    """The changes that no other beats in both accuracy and risk."""
+    seen = {
         one.name: (one.accuracy.value, one.risk.value)
         for one in tried
-        if one.rounds == one.of and one.risk and one.accuracy and one.accuracy.value is not None
+        if one.risk and one.accuracy and one.accuracy.value is not None
     }
 
     def beaten(mine: tuple[float, float]) -> bool:
-        return any(other != mine and other[0] >= mine[0] and other[1] <= mine[1] for other in ended.values())
+        return any(other != mine and other[0] >= mine[0] and other[1] <= mine[1] for other in seen.values())
 
-    return {name for name, mine in ended.items() if not beaten(mine)}
+    return {name for name, mine in seen.items() if not beaten(mine)}
 
 
 def named(**estimates: Estimate | None) -> dict[str, Estimate]:
@@ -171,22 +179,15 @@ def save(advice: Advice, directory: Path) -> Path:
 # ------------------------------------------------------------------ in words
 
 
-def sentences(advice: Advice, limit: Rule, words: Mapping[str, str]) -> list[str]:
+def sentences(advice: Advice, limit: Rule) -> list[str]:
     """What may be said. Never that something is safe: these attacks found no more, on this federation."""
     if not advice.confirmed:
         return ["None of the changes could be trained again with another seed, so nothing is advised."]
-    chosen = advice.recommended or advice.nearest
-    one = next(c for c in advice.confirmed if c.name == chosen)
-    told = [_verdict(one, limit, words[one.name], advice.recommended is not None)]
-    told += [_risk(one, limit, advice.confidence)] if one.risk else []
-    if one.risk and one.strongest and one.strongest.place != one.risk.place:
-        found = _span(limit.metric, one.strongest)
-        told.append(f"Of all attacks that were made on it, {one.strongest.whose} finds most: {found}.")
-    told += [_accuracy(one)] if one.accuracy and one.accuracy_before else []
-    if one.guarantee and one.guarantee.epsilon is not None:
-        g = one.guarantee
-        promise = f"epsilon {g.epsilon:.3g} at delta {g.delta:g}, against {g.against}"
-        told.append(f"It comes with {g.unit}-level differential privacy: {promise}.")
+    told: list[str] = []
+    one = next((c for c in advice.confirmed if c.name == (advice.recommended or advice.nearest)), None)
+    if one is not None:
+        told += [_verdict(one, limit, advice.recommended is not None), *_of_the_limit(one, limit, advice.confidence)]
+    told += [_other(other, limit, point) for other in advice.confirmed for point in other.points if point in PRICES]
     told.append(
         "These are the attacks that were tried, on this federation and on one training run: a limit that is kept here "
         "is not proof that nobody can do better."
@@ -194,15 +195,59 @@ def sentences(advice: Advice, limit: Rule, words: Mapping[str, str]) -> list[str
     return told
 
 
-def _verdict(one: Confirmed, limit: Rule, words: str, meets: bool) -> str:
+PRICES = {FREE: "Without a loss of accuracy in the search", CHEAP: "For at most two points of accuracy in the search"}
+
+
+def _of_the_limit(one: Confirmed, limit: Rule, confidence: float) -> list[str]:
+    told = [_risk(one, limit, confidence)] if one.risk else []
+    if one.risk and one.strongest and one.strongest.place != one.risk.place:
+        found = _span(limit.metric, one.strongest)
+        told.append(f"Of all attacks that were made on it, {one.strongest.whose} finds most: {found}.")
+    told += [_accuracy(one)] if one.accuracy and one.accuracy_before else []
+    told += [why] if (why := _weights(one)) else []
+    if one.unmasked is not None:
+        found = f"{_span(limit.metric, one.unmasked)}, by {one.unmasked.whose}"
+        told.append(f"A server that sees every update, without secure aggregation, would have {found}.")
+    if one.guarantee and one.guarantee.epsilon is not None:
+        g = one.guarantee
+        promise = f"epsilon {g.epsilon:.3g} at delta {g.delta:g}, against {g.against}"
+        told.append(f"It comes with {g.unit}-level differential privacy: {promise}.")
+    elif one.name != NO_CHANGE:
+        told.append("It promises nothing: the figures were measured.")
+    return told
+
+
+def _weights(one: Confirmed) -> str:
+    """Why it helps, as far as that is known."""
+    if one.weights is None or one.weights_before is None or one.weights > 0.8 * one.weights_before:
+        return ""
+    now, before = f"{one.weights:.2g}", f"{one.weights_before:.2g}"
+    return f"The sum then has {now} weights for each member where it had {before}: less room for what is one record's."
+
+
+def _other(one: Confirmed, limit: Rule, point: str) -> str:
+    risk = _span(limit.metric, one.risk) if one.risk else "no value"
+    text = f"{PRICES[point]}: {one.words}. With another seed the largest risk is {risk}"
+    if one.largest_before is not None:
+        text += f", without the change {_span(limit.metric, one.largest_before)}"
+    if one.accuracy_difference is not None and one.accuracy_difference.value is not None:
+        text += f"; accuracy changes by {in_points('accuracy', one.accuracy_difference)}"
+    return f"{text}."
+
+
+def _verdict(one: Confirmed, limit: Rule, meets: bool) -> str:
     bound = number_text(limit.metric, limit.limit)
     if meets and one.name == NO_CHANGE:
         return f"Nothing has to be changed to stay below {bound}: a fresh run with another seed confirms it."
     if meets:
-        return f"To stay below {bound}, {words}: a fresh run with another seed confirms it."
+        return f"To stay below {bound}, {one.words}: a fresh run with another seed confirms it."
     why = f" ({one.why_not})" if one.why_not else ""
-    nearest = f"What comes nearest is to {words}" if one.name != NO_CHANGE else "Nothing comes nearer than no change"
-    return f"None of the changes was confirmed to stay below {bound}{why}. {nearest}."
+    if one.name == NO_CHANGE:
+        return (
+            f"No attack found anything in this federation as it is, so nothing was searched. It was not confirmed to "
+            f"stay below {bound}{why}: an audit of this size cannot show so little. `fedaudit plan` says what can."
+        )
+    return f"None of the changes was confirmed to stay below {bound}{why}. What comes nearest is to {one.words}."
 
 
 def _risk(one: Confirmed, limit: Rule, confidence: float) -> str:

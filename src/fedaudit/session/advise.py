@@ -1,246 +1,284 @@
-"""`fedaudit advise`: which change brings a federation below a limit, and what does it cost?
+"""`fedaudit advise`: what to change so that a federation gives away less, and what that costs.
 
-1. Every change that fits is trained for a quarter of the rounds, with the attacks that the limit speaks of.
-2. Successive halving. A change whose lower end is already above the limit is dropped: early on, risks are lower than
-   they will be. At most half of the changes go on to half of the rounds, and at most half of those to the end. Half of
-   the places go to the most accurate among those within the limit, half to those with the lowest risk: a ranking by
-   accuracy alone would keep only defences that are too weak. A run that goes on is resumed, so no round is trained
-   twice.
-3. The most accurate change whose upper end is below the limit is trained again with another seed, with all attacks;
-   if that run does not confirm it, the next best one is tried, and then no more. Only the intervals of these runs
-   should be quoted, because choosing among many favours what looked good by chance. They share their error among the
-   confirming runs that may be made.
+1. The federation as it is, trained to the end. Where its risk is below the limit, or where nothing is found at all, a
+   fresh run with another seed confirms that, and nothing else is trained.
+2. A search over the levers (`search`), with the attacks that lead. Secure aggregation is taken first, because it leaves
+   the model as it is: risks are then what the global models give away.
+3. Three points of what was found: *free*, the lowest risk without a loss of accuracy; *cheap*, the lowest for at most
+   two points of it; the *limit*, the most accurate one below it.
+4. Each is trained again with another seed and attacked with everything, `unmix` included, by an adversary that knows
+   the configuration, beside the unchanged federation with that seed. If the point below the limit is not confirmed,
+   the next one is tried, and then no more. Only the intervals of these runs should be quoted, because choosing among
+   many favours what looked good by chance. They share their error among the confirming runs that may be made.
 
-"Within the limit" is what the gate calls safe: every upper end below it, the guaranteed ones.
+"Below the limit" is what the gate calls safe: every upper end below it, the guaranteed ones.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedaudit.config.schema import Config
+from fedaudit.config.schema import AdviseSection, Config
 from fedaudit.errors import FedauditError
-from fedaudit.files import write_atomically
 from fedaudit.results import advice as results
 from fedaudit.results.advice import Advice, Confirmed, Risk, Tried
 from fedaudit.results.compare import accuracy_difference, risk_difference
 from fedaudit.results.document import Document, load
 from fedaudit.results.gate import ANY, PASSED, Decision, Gate, Rule, judge, sees
 from fedaudit.results.schema import SCHEMA
-from fedaudit.session.levers import NO_CHANGE, Change, changed, changes
-from fedaudit.session.prepare import Prepared, refuse_unauthorised
-from fedaudit.session.run import Progress, rounds, run
-from fedaudit.session.workers import News, Tell, reason, work
+from fedaudit.session.levers import MASKING, NO_CHANGE, Change, Lever, changed, levers
+from fedaudit.session.prepare import refuse_unauthorised
+from fedaudit.session.run import Progress
+from fedaudit.session.search import Search, most_rounds, right, rungs, upper, worst
+from fedaudit.session.trials import Bench, Trial
 from fedaudit.stats.strongest import proved_ends
 from fedaudit.stats.wording import fpr_of
-from fedaudit.types import AuditResult, Estimate, Moment, Round, State
+from fedaudit.types import AuditResult
 
-CONFIRMING = 2  # changes that are tried again with another seed, at most
+CONFIRMING = 4  # changes that are tried again with another seed, at most
+FEWEST = 8  # audits, for a search that could find anything: the federation as it is, twice, what confirms, and two more
+CHEAP = 0.02  # of accuracy
+GLOBAL = ("global", ANY, "")  # models of findings that are there with masked updates, too; those that failed have none
+# What a search asks where nobody named attacks. Against the filter alone, narrow models look as if they helped; unmix
+# finds as much in them as in wide ones.
+LEADING = ("loss", "matched-filter", "unmix")
+BESIDE = ("unmix", "matched-filter(layer=all)")  # what confirming runs ask as well
 # How a confirming run lies to the limit. The gate's word for the first is not repeated: no run proves that.
 LIES = {Decision.SAFE: "below the limit", Decision.UNDECIDED: "undecided", Decision.VIOLATED: "above the limit"}
 
 
-@dataclass(frozen=True)
-class Contender:
-    """A change on its way through the halving: how far it has come, and what was found there."""
-
-    change: Change
-    config: Config | None
-    folder: Path
-    _: KW_ONLY
-    status: str = ""
-    rounds: int = 0
-    risk: Risk | None = None
-    accuracy: Estimate | None = None
-    within: bool = False  # every upper end is below the limit
-
-    def told(self, planned: int) -> Tried:
-        of = self.config.federation.rounds if self.config else planned
-        change, found = self.change, results.named(accuracy=self.accuracy)
-        return Tried(
-            name=change.name,
-            words=change.words,
-            overrides=change.overrides,
-            rounds=self.rounds,
-            of=of,
-            status=self.status,
-            risk=self.risk,
-            estimates=found,
-        )
-
-
-# ------------------------------------------------------------------ the search
-
-
 def advise(
     config: Config, limit: Rule, out: Path, workers: int, progress: Progress, tell: Callable[[str], None]
-) -> tuple[Advice, Config | None]:
-    """The advice, and the configuration that it comes to: the recommended one, or what comes nearest."""
+) -> tuple[Advice, dict[str, Config]]:
+    """The advice, and by the name of each point that was confirmed its configuration."""
     refuse_unauthorised(config)
-    planned = config.federation.rounds
-    attacks, rate = _asked(config, limit)
-    contenders = _contenders(config, attacks, rate, out)
-    rungs = sorted({min(planned, max(2, math.ceil(planned * part))) for part in (0.25, 0.5, 1.0)})
-    with progress(f"Trying {len(contenders)} changes", _total(len(contenders), rungs, planned)) as step:
+    rate, section = _asked(limit), config.advise or AdviseSection()
+    config = looking_at(config.model_copy(update={"advise": None}), None, rate)
+    found = levers(config, section.levers, section.keep)
+    always = _masking(config, found, limit)
+    found = [lever for lever in found if lever.name != MASKING]
+    places = _places(section.budget, config)
+    most = most_rounds(places, rungs(config)) + (CONFIRMING + 2) * config.federation.rounds
+    with progress(f"Trying {places} of many changes", most) as step:
         bench = Bench(out, workers, step, tell)
-        field = {contender.change.name: contender for contender in contenders}
-        alive = [c for c in contenders if c.config]
-        for rung in rungs:
-            looked_at = [_looked_at(bench, c, wrong, limit) for c, wrong in _trained(bench, alive, rung)]
-            fitting = [c for c in looked_at if not c.status]
-            alive = halved(fitting, limit.limit) if rung < planned else fitting
-            end = "trained to the end" if rung == planned else f"left after round {rung}"
-            field |= {c.change.name: c if c.status else replace(c, status=end) for c in looked_at}
-        confirmed = _confirm(bench, config, alive, limit, rate)
-    return _advice(config, limit, rungs, list(field.values()), confirmed, bench)
+        own = Own.trained(bench, config, limit)
+        searched = _searched(config, limit, own.attacks)
+        field = [] if own.quiet else Search(searched, found, limit, always=always, places=places).run(bench)
+        looks = [look for one in field for look in one.told(config.federation.rounds)]
+        again = Again(bench, config, own.attacks, limit, masked=bool(always))
+        confirmed = again.unchanged() if own.quiet else again.points(points(looks, own.look, limit, section.keep))
+    return _advice(config, limit, [own.look, *looks], confirmed, bench)
 
 
-def _asked(config: Config, limit: Rule) -> tuple[list[str] | None, float | None]:
-    """The attacks that the limit speaks of (None: all), and its false-positive rate."""
+def _asked(limit: Rule) -> float | None:
+    """The false-positive rate that the limit speaks of. A limit that chance alone breaks is refused."""
     rate = fpr_of(limit.metric)
     if limit.metric != "auc" and rate is None:
         what = f"--limit {limit.text!r}: advice is about an AUC or a TPR at an FPR between 0 and 1"
         raise FedauditError("limit-metric", what, 'Write "tpr@0.01 < 0.02" or "auc < 0.6".')
-    return (None if limit.attack in (None, ANY) else [limit.attack]), rate
+    chance = 0.5 if rate is None else rate
+    if limit.limit <= chance:
+        what = f"--limit {limit.text!r}: a guess alone has {limit.metric} {chance:g}, so that nothing can be below it"
+        raise FedauditError("limit-below-chance", what, f"Set a limit above {chance:g}.")
+    return rate
 
 
-def _contenders(config: Config, attacks: list[str] | None, rate: float | None, out: Path) -> list[Contender]:
-    found: list[Contender] = []
-    for change in (NO_CHANGE, *changes(config)):
-        try:
-            new = looking_at(changed(config, change), attacks, rate)
-            folder = out / TRIALS / new.hash()
-            if folder not in {contender.folder for contender in found}:  # a change that changes nothing
-                found.append(Contender(change, new, folder))
-        except FedauditError as error:
-            found.append(Contender(change, None, out, status=f"does not fit: {error.what}"))
-    return found
+def _places(budget: float, config: Config) -> int:
+    """How many configurations can be begun so that everything takes at most so many audits."""
+    if budget < FEWEST:
+        what = f"advise.budget = {budget:g} audits are too few to search: {CONFIRMING + 2} are kept for confirming"
+        raise FedauditError("budget-too-small", what, f"Give at least {FEWEST}.")
+    left, places = (budget - CONFIRMING - 2) * config.federation.rounds, 2
+    while most_rounds(places + 1, rungs(config)) <= left:
+        places += 1
+    return places
 
 
-def _total(count: int, rungs: Sequence[int], planned: int) -> int:
-    """Rounds to train, at most."""
-    total, before = (CONFIRMING + 1) * planned, 0
-    for rung in rungs:
-        total += count * (rung - before)
-        count, before = math.ceil(count / 2), rung
-    return total
+def _masking(config: Config, found: Sequence[Lever], limit: Rule) -> list[Change]:
+    """Secure aggregation, where it is a lever and changes anything of what the limit speaks of."""
+    here = [change for lever in found if lever.name == MASKING for change in lever.positions]
+    return here if limit.vantage in (None, ANY) and limit.party is None else []
 
 
-def _trained(bench: Bench, alive: Sequence[Contender], rung: int) -> list[tuple[Contender, News | None]]:
-    """All of them up to this round, each with what went wrong if that was not possible."""
-    known = [(c, c.config) for c in alive if c.config is not None]
-    failed = bench.run([Trial(c.folder, config, min(rung, config.federation.rounds)) for c, config in known])
-    return [(c, failed.get(c.folder)) for c, _ in known]
+def _searched(config: Config, limit: Rule, possible: Sequence[str]) -> Config:
+    """With the attacks of a search: those that the limit or the configuration names, or those that lead."""
+    named = None if limit.attack in (None, ANY) else (str(limit.attack),)
+    if named or config.audit.attacks is not None or "matched-filter" not in possible:
+        return looking_at(config, named, None)
+    return looking_at(config, LEADING, None)
 
 
-def _looked_at(bench: Bench, contender: Contender, wrong: News | None, limit: Rule) -> Contender:
-    """With what was found so far; with a status if it does not fit or failed."""
-    try:
-        if wrong is None:
-            gate, document = judge(contender.folder, [limit]), load(contender.folder)
-            return replace(
-                contender,
-                rounds=document.run.rounds,
-                risk=worst(gate),
-                accuracy=document.accuracy,
-                within=all(f.high is not None and f.high < limit.limit for f in gate.findings),
-            )
-        why, unfit = wrong.why, wrong.what == UNFIT and not contender.rounds
-    except FedauditError as error:
-        why, unfit = error.what, False
-    after = f" after round {contender.rounds}" if contender.rounds else ""
-    status = f"does not fit: {why}" if unfit else f"failed{after}: {why}"
-    bench.tell(f"{contender.change.name}: {status}")
-    return replace(contender, status=status)
+def looking_at(config: Config, attacks: Sequence[str] | None, rate: float | None) -> Config:
+    """The same federation, audited with these attacks (None: its own), and at this false-positive rate."""
+    audit: dict[str, Any] = {}
+    if attacks is not None:
+        audit["attacks"] = tuple(attacks)
+    if rate is not None and (config.audit.fpr is None or rate not in config.audit.fpr):
+        audit["fpr"] = (*(config.audit.fpr or ()), rate)
+    return config.model_copy(update={"audit": config.audit.model_copy(update=audit)})
 
 
-def worst(gate: Gate) -> Risk | None:
-    """The largest of the risks that the limit speaks of, by what is certain. None if one of them has no value."""
-    if not gate.findings or any(finding.value is None for finding in gate.findings):
+# ------------------------------------------------------------------ the federation as it is
+
+
+@dataclass(frozen=True)
+class Own:
+    """What was seen of the federation as it is, with which attacks; `quiet`: nothing has to be searched."""
+
+    look: Tried
+    attacks: Sequence[str]
+    quiet: bool
+
+    @classmethod
+    def trained(cls, bench: Bench, config: Config, limit: Rule) -> Own:
+        folder, planned = bench.folder(config), config.federation.rounds
+        if failed := bench.run([Trial(folder, config, planned)]):
+            what = f"the federation as it is could not be trained: {failed[folder].why}"
+            raise FedauditError("not-trained", what, "Try it with `fedaudit run` first.")
+        gate, document = judge(folder, [limit]), load(folder)
+        look = Tried(
+            name=NO_CHANGE.name,
+            words=NO_CHANGE.words,
+            overrides={},
+            rounds=planned,
+            of=planned,
+            status="trained to the end",
+            risk=worst(gate),
+            upper=upper(gate),
+            estimates=results.named(accuracy=document.accuracy),
+        )
+        attacks = dict.fromkeys(
+            r.attack for r in document.results if r.question in OF_MEMBERSHIP and r.attack != "blind"
+        )
+        return cls(look, list(attacks), below(look, limit) or not leaks(gate, limit))
+
+
+def leaks(gate: Gate, limit: Rule) -> bool:
+    """Is anything found for sure that chance does not explain?"""
+    chance = fpr_of(limit.metric) or 0.5
+    return any(finding.low is not None and finding.low > chance for finding in gate.findings)
+
+
+# ------------------------------------------------------------------ the points
+
+
+def below(look: Tried, limit: Rule) -> bool:
+    return look.upper is not None and look.upper < limit.limit
+
+
+def points(looks: Sequence[Tried], own: Tried, limit: Rule, keep: Sequence[str] = ()) -> dict[str, list[Tried]]:
+    """By the name of a point, those that could be it, the best first."""
+    rounds_stay = any(kept in ("federation", "federation.rounds") for kept in keep)
+    seen = [look for look in looks if look.risk and (look.rounds == look.of or not rounds_stay)]
+    by_risk = sorted(seen, key=lambda look: (look.risk.value if look.risk else math.inf, -right(look)))
+    under = sorted((look for look in seen if below(look, limit)), key=lambda look: -right(look))
+    found = {results.LIMIT: under or by_risk[:1]}
+    if own.accuracy and own.accuracy.value is not None:
+        for name, cost in ((results.FREE, 0.0), (results.CHEAP, CHEAP)):
+            found[name] = [look for look in by_risk if right(look) >= own.accuracy.value - cost][:1]
+    return {name: which for name, which in found.items() if which}
+
+
+@dataclass(frozen=True)
+class Again:
+    """Runs with another seed and all attacks."""
+
+    bench: Bench
+    config: Config
+    attacks: Sequence[str]
+    limit: Rule
+    masked: bool
+
+    def unchanged(self) -> list[Confirmed]:
+        return self._compared({results.LIMIT: NO_CHANGE})
+
+    def points(self, wanted: Mapping[str, Sequence[Tried]]) -> list[Confirmed]:
+        found = self._compared({name: _change(which[0]) for name, which in wanted.items()})
+        limit = next((one for one in found if results.LIMIT in one.points), None)
+        others = (
+            [look for look in wanted[results.LIMIT][1:] if below(look, self.limit)] if results.LIMIT in wanted else []
+        )
+        if limit is not None and not limit.meets:
+            lower = [look for look in others if limit.risk is None or _lower(look, wanted[results.LIMIT][0])]
+            if lower and len(found) < CONFIRMING:
+                found += self._compared({results.LIMIT: _change(lower[0])})
+        return found
+
+    def _compared(self, wanted: Mapping[str, Change]) -> list[Confirmed]:
+        """What several points have come to is trained once."""
+        changes = {change.name: change for change in wanted.values()}
+        before = self._other_seed(NO_CHANGE)
+        runs = {name: self._other_seed(change, everything=True) for name, change in changes.items()}
+        self._run([before])
+        found = []
+        for name, asked in runs.items():
+            folder = self._run([asked, self._other_seed(changes[name])])
+            if folder is None:
+                self.bench.tell(f"{name} could not be trained again")
+                continue
+            names = [point for point, change in wanted.items() if change.name == name]
+            unmasked = self.masked and name != NO_CHANGE.name
+            found.append(compared(names, changes[name], folder, self.bench.folder(before), self.limit, unmasked))
+        return found
+
+    def _run(self, candidates: Sequence[Config]) -> Path | None:
+        """The first of these that can be run: attacks that were added may not fit this model."""
+        for config in candidates:
+            folder = self.bench.folder(config)
+            if not self.bench.run([Trial(folder, config, config.federation.rounds)]):
+                return folder
         return None
-    f = max(gate.findings, key=lambda finding: (-1.0 if finding.low is None else finding.low, finding.value or 0.0))
-    assert f.value is not None
-    return Risk(attack=f.attack, vantage=f.vantage, model=f.model, party=f.party, value=f.value, low=f.low, high=f.high)
+
+    def _other_seed(self, change: Change, everything: bool = False) -> Config:
+        """With the next seed. The error of the intervals is shared among the confirming runs, before any is made.
+        Updates are not masked, so that the same run tells what masking changes."""
+        plain = {key: value for key, value in change.overrides.items() if not self.masked or key not in OF_MASKING}
+        new = changed(self.config, replace(change, overrides=plain))
+        if everything and change is not NO_CHANGE and "matched-filter" in self.attacks:
+            new = looking_at(new, list(dict.fromkeys((*self.attacks, *BESIDE))), None)
+        sure = 1 - (1 - self.config.audit.confidence) / CONFIRMING
+        federation = new.federation.model_copy(update={"seed": self.config.federation.seed + 1})
+        audit = new.audit.model_copy(update={"confidence": sure})
+        return new.model_copy(update={"federation": federation, "audit": audit})
 
 
-def halved(alive: Sequence[Contender], limit: float) -> list[Contender]:
-    """At most half of them, but at least two. Those whose lower end is above the limit are dropped, because their risk
-    will hardly become lower. Places go in turn to the most accurate within the limit and to the lowest risk."""
-    places = math.ceil(len(alive) / 2)
-    by_risk = sorted(alive, key=lambda c: (_value(c.risk), -_right(c)))
-    promising = [c for c in by_risk if not (c.risk and c.risk.low is not None and c.risk.low > limit)]
-    accurate = sorted((c for c in promising if _value(c.risk) <= limit), key=lambda c: -_right(c))
-    orders = [iter(accurate), iter(promising)]
-    kept: list[Contender] = []
-    turn = 0
-    while len(kept) < min(places, len(promising)):
-        chosen = next((c for c in orders[turn % 2] if c not in kept), None)
-        kept += [chosen] if chosen else []
-        turn += 1
-    kept += [c for c in by_risk if c not in kept][: max(0, CONFIRMING - len(kept))]
-    return [contender for contender in alive if contender in kept]
+OF_MEMBERSHIP = ("record", "subject")  # questions
+OF_MASKING = ("federation.secagg", "audit.vantages")
 
 
-def _value(risk: Risk | None) -> float:
-    return math.inf if risk is None else risk.value
+def _change(look: Tried) -> Change:
+    return Change(look.name, look.words, look.overrides)
 
 
-def _right(contender: Contender) -> float:
-    return contender.accuracy.value or 0.0 if contender.accuracy else 0.0
+def _lower(look: Tried, than: Tried) -> bool:
+    return look.risk is not None and than.risk is not None and look.risk.value < than.risk.value
 
 
-# ------------------------------------------------------------------ another seed
-
-
-def _confirm(
-    bench: Bench, config: Config, alive: Sequence[Contender], limit: Rule, rate: float | None
-) -> list[Confirmed]:
-    """Trains the best again (or, if none is within the limit, the nearest) with the next seed and all attacks."""
-    # What meets the limit without a change comes first: nobody needs to change anything then.
-    order = sorted((c for c in alive if c.within), key=lambda c: (c.change.name != NO_CHANGE.name, -_right(c)))
-    order = order[:CONFIRMING] or sorted(alive, key=lambda c: c.risk.high or 1.0 if c.risk else math.inf)[:1]
-    before = _again(config, NO_CHANGE, rate)
-    found: list[Confirmed] = []
-    for contender in order:
-        after = _again(config, contender.change, rate)
-        wanted = {bench.folder(one): one for one in (before, after)}
-        failed = bench.run([Trial(folder, one, one.federation.rounds) for folder, one in wanted.items()])
-        if failed:
-            bench.tell(f"{contender.change.name} could not be trained again: {next(iter(failed.values())).why}")
-            continue
-        found.append(compared(contender.change.name, bench.folder(after), bench.folder(before), limit))
-        if found[-1].meets:
-            break
-    return found
-
-
-def _again(config: Config, change: Change, rate: float | None) -> Config:
-    """With the next seed. The error of the intervals is shared among the confirming runs, before any is made."""
-    new = looking_at(changed(config, change), None, rate)
-    sure = 1 - (1 - config.audit.confidence) / CONFIRMING
-    federation = new.federation.model_copy(update={"seed": config.federation.seed + 1})
-    audit = new.audit.model_copy(update={"confidence": sure})
-    return new.model_copy(update={"federation": federation, "audit": audit})
-
-
-def compared(name: str, after: Path, before: Path, limit: Rule) -> Confirmed:
+def compared(
+    names: Sequence[str], change: Change, after: Path, before: Path, limit: Rule, masked: bool = False
+) -> Confirmed:
     """The largest risk after the change, beside what the same attack finds from the same vantage without it. The
-    largest risk without the change may come from another attack, and is reported separately."""
-    gate, documents = judge(after, [limit]), {folder: load(folder) for folder in (after, before)}
+    largest risk without the change may come from another attack, and is reported separately. `masked`: the updates
+    would be; what only the parties' own models give away is then told as what a server would have without that."""
+    whole, documents = judge(after, [limit]), {folder: load(folder) for folder in (after, before)}
+    gate = replace(whole, findings=[f for f in whole.findings if f.model in GLOBAL]) if masked else whole
     verdicts = {finding.verdict for finding in gate.findings}
     verdict = next(v for v in reversed(LIES) if v in verdicts)
     risk = worst(gate)
     ours, theirs = (_result(documents[folder], risk) for folder in (after, before))
     difference = risk_difference((after, ours), (before, theirs), limit.metric) if ours and theirs else None
     notes = [finding.note for finding in gate.findings if finding.note]
+    weights = {folder: documents[folder].run.weights_per_member.get("global") for folder in (after, before)}
     return Confirmed(
-        name=name,
+        name=change.name,
+        points=names,
+        words=change.words,
+        overrides=change.overrides,
         seed=documents[after].run.seed,
         verdict=LIES[verdict],
         meets=gate.exit_code == PASSED,
@@ -248,8 +286,11 @@ def compared(name: str, after: Path, before: Path, limit: Rule) -> Confirmed:
         risk=risk,
         risk_before=_risk_of(theirs, limit.metric),
         largest_before=worst(judge(before, [limit])),
-        strongest=most_found(documents[after], limit),
+        strongest=most_found(documents[after], limit, masked),
+        unmasked=worst(whole) if masked else None,
         guarantee=documents[after].run.guarantee,
+        weights=weights[after],
+        weights_before=weights[before],
         estimates=results.named(
             accuracy=documents[after].accuracy,
             accuracy_before=documents[before].accuracy,
@@ -264,10 +305,11 @@ def _result(document: Document, risk: Risk | None) -> AuditResult | None:
     return next((r for r in document.results if risk and (r.attack, r.vantage, r.model, r.party) == risk.place), None)
 
 
-def most_found(document: Document, limit: Rule) -> Risk | None:
+def most_found(document: Document, limit: Rule, masked: bool = False) -> Risk | None:
     """The largest risk from the vantages of the limit, by any attack, even one that the limit does not name."""
     seen = [r for r in document.results if r.party == limit.party and r.attack != "blind"]
     seen = [r for r in seen if limit.vantage in (None, ANY) or sees(limit.vantage, r)]
+    seen = [r for r in seen if not masked or r.model in GLOBAL]
     found = [risk for r in seen if (risk := _risk_of(r, limit.metric))]
     return max(found, key=lambda risk: (-1.0 if risk.low is None else risk.low, risk.value), default=None)
 
@@ -289,30 +331,30 @@ def _risk_of(result: AuditResult | None, metric: str) -> Risk | None:
 def _advice(
     config: Config,
     limit: Rule,
-    rungs: Sequence[int],
-    contenders: Sequence[Contender],
+    looks: Sequence[Tried],
     confirmed: Sequence[Confirmed],
     bench: Bench,
-) -> tuple[Advice, Config | None]:
-    by_name = {contender.change.name: contender.change for contender in contenders}
-    recommended = next((one for one in confirmed if one.meets), None)
-    nearest = recommended or min(confirmed, key=lambda one: _upper(one.risk), default=None)
+) -> tuple[Advice, dict[str, Config]]:
+    of_limit = [one for one in confirmed if results.LIMIT in one.points]
+    recommended = next((one for one in of_limit if one.meets), None)
+    nearest = recommended or min(of_limit, key=lambda one: _upper(one.risk), default=None)
+    own = bench.folder(config)
     advice = Advice(
         schema=SCHEMA,
         limit=limit.text.replace(">", "<"),
         confidence=1 - (1 - config.audit.confidence) / CONFIRMING,
-        rungs=rungs,
-        tried=[contender.told(config.federation.rounds) for contender in contenders],
+        rungs=rungs(config),
+        tried=looks,
         confirmed=confirmed,
         recommended=recommended.name if recommended else None,
         nearest=nearest.name if nearest else None,
         sentences=(),
-        cost=bench.cost(bench.folder(_again(config, NO_CHANGE, fpr_of(limit.metric)))),
-        about=_about(contenders[0].folder),
+        cost=bench.cost(own),
+        about=_about(own),
     )
-    words: Mapping[str, str] = {name: change.words for name, change in by_name.items()}
-    advice = replace(advice, sentences=results.sentences(advice, limit, words))
-    return advice, changed(config, by_name[nearest.name]) if nearest else None
+    advice = replace(advice, sentences=results.sentences(advice, limit))
+    pasted = {point: one for one in confirmed for point in one.points if point != results.LIMIT or one is nearest}
+    return advice, {point: changed(config, Change(one.name, one.words, one.overrides)) for point, one in pasted.items()}
 
 
 def _about(unchanged: Path) -> str | None:
@@ -324,108 +366,3 @@ def _about(unchanged: Path) -> str | None:
 
 def _upper(risk: Risk | None) -> float:
     return math.inf if risk is None or risk.high is None else risk.high
-
-
-def looking_at(config: Config, attacks: Sequence[str] | None, rate: float | None) -> Config:
-    """The same federation, audited with these attacks (None: its own), and at this false-positive rate."""
-    audit: dict[str, Any] = {}
-    if attacks is not None:
-        audit["attacks"] = tuple(attacks)
-    if rate is not None and (config.audit.fpr is None or rate not in config.audit.fpr):
-        audit["fpr"] = (*(config.audit.fpr or ()), rate)
-    return config.model_copy(update={"audit": config.audit.model_copy(update=audit)})
-
-
-# ------------------------------------------------------------------ trials: runs up to a round, in other processes
-
-TRIALS = "trials"  # a run for each, in the advice's folder
-SECONDS = ".seconds"  # beside each run: the processor time that it took, in all the times it was begun
-OF_THE_FOLDER = ("locked", "not-writable", "not-empty", "orphaned", "other-run")  # errors that no configuration caused
-UNFIT = "unfit"  # said of a trial that was refused before anything was trained
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A run up to a round, in its folder."""
-
-    folder: Path
-    config: Config
-    until: int
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Where trials are run: the folder, the processes, the progress so far, and which runs were needed."""
-
-    out: Path
-    workers: int
-    step: Callable[[], None]
-    tell: Callable[[str], None]
-    needed: set[Path] = field(default_factory=set)
-
-    def folder(self, config: Config) -> Path:
-        return self.out / TRIALS / config.hash()
-
-    def run(self, trials: Sequence[Trial]) -> dict[Path, News]:
-        """Runs them all. Returns those that failed, with the reason, and whether it is that they do not fit."""
-        failed: dict[Path, News] = {}
-        self.needed.update(trial.folder for trial in trials)
-        with contextlib.closing(work(trials, train_until, self.workers)) as news:
-            for one in news:
-                if one.kind == "failed":
-                    failed[trials[one.piece].folder] = one
-                elif one.kind == "step":
-                    self.step()
-        return failed
-
-    def cost(self, own: Path) -> float | None:
-        """Of all runs, in units of one of them. None if the time that one took is not known."""
-        spent, unit = sum(seconds(folder) for folder in self.needed), seconds(own)
-        return spent / unit if math.isfinite(spent) and unit > 0 else None  # what is not known is NaN
-
-
-def train_until(trial: Trial, tell: Tell) -> None:
-    """In a process of its own. A run that has come this far is left as it is."""
-    if _rounds(trial.folder) >= trial.until:
-        return
-    begun: list[Moment] = []
-    before, started = seconds(trial.folder) if trial.folder.exists() else 0.0, time.process_time()
-
-    def spent() -> None:
-        write_atomically(trial.folder.with_suffix(SECONDS), f"{before + time.process_time() - started:.3f}\n")
-
-    def step() -> None:
-        spent()  # after every round: a search that is killed and begun again still knows what it cost
-        tell("step", "", "")
-
-    def engine(prepared: Prepared, after: Moment, model: State | None) -> Iterator[Round]:
-        begun.append(after)
-        return rounds(prepared, after, model, trial.until)
-
-    def progress(_: str, steps: int) -> contextlib.AbstractContextManager[Callable[[], None]]:
-        return contextlib.nullcontext(step if steps else (lambda: None))
-
-    spent()  # from now on the time is known, whenever it is killed
-    try:
-        quiet = trial.config.model_copy(update={"track": None})  # trials are not the federation that is tracked
-        run(quiet, trial.folder, progress, tell=lambda _: None, engine=engine)
-    except FedauditError as error:
-        if begun or error.code in OF_THE_FOLDER:
-            raise
-        tell("failed", UNFIT, reason(error))
-    spent()
-
-
-def seconds(folder: Path) -> float:
-    """Of processor time that a run took; NaN if nobody wrote it down."""
-    try:
-        return float(folder.with_suffix(SECONDS).read_text())
-    except (OSError, ValueError):
-        return math.nan
-
-
-def _rounds(folder: Path) -> int:
-    try:
-        return load(folder).run.rounds
-    except FedauditError:
-        return 0

@@ -1,53 +1,102 @@
-"""What a federation could change about itself, for `fedaudit advise`: each change in words and as keys of its
-configuration.
+"""What a federation could change about itself, for `fedaudit advise`: each lever with its positions, in words and as
+keys of the configuration.
 
-1. A smaller model. What a sum of updates gives away of each record grows with the weights for each member in the sum;
-   most models are larger than their task needs.
-2. Noise: on every update, measured and not promised, or as a mechanism of differential privacy.
-3. Changes of the training that promise nothing: clipping, weight decay, dropout, fewer rounds, fewer epochs.
-4. Changes of who sees what: masked updates, larger parties.
-5. Pairs of a smaller model with noise on the updates, and with fewer rounds at a higher learning rate: noise spreads
-   over all weights, while learning needs few directions.
+| lever | why it may help |
+|---|---|
+| `model` | What a sum gives away of each record grows with the weights for each member in it; most models are large. |
+| `update` | Noise on every update, or less of it sent. Noise spreads over all weights, learning needs few directions. |
+| `training` | Noise inside the parties, which differential privacy is proved for; clipping, weight decay, dropout. |
+| `rate` | With fewer rounds, a higher learning rate; under noise, whatever rate it takes. |
+| `epochs` | More learning in each round, and fewer rounds. |
+| `batches` | Larger batches. |
+| `frozen` | Layers that are not trained are not exchanged. |
+| `parties` | More records in every sum. |
+| `masking` | Secure aggregation: the server sees what any party sees, and the model stays as it is. |
 
-Whether a change fits (are subjects known? can the model be trained with DP-SGD?) is decided where any configuration is
-checked, and one that does not fit is listed with the reason.
+Rounds are no lever of their own: every run is looked at after a quarter, a half and all of its rounds, and each look is
+a federation that stops there.
+
+Whether a position fits (are subjects known? can the model be trained with DP-SGD?) is decided where any configuration
+is checked, and one that does not fit is listed with the reason.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from fedaudit.config.schema import Config, parse, put
 from fedaudit.defences import DefenceOptions
-from fedaudit.errors import FedauditError
+from fedaudit.errors import FedauditError, suggest
 from fedaudit.results.advice import NO_CHANGE as AS_IT_IS
 from fedaudit.types import Vantage
 
-CLIP = 1.0
-NOISES = (0.3, 1.0, 3.0)  # of DP-SGD, in units of the clip
-SUBJECT_NOISE, USER_NOISE = 1.0, 0.3
-UPDATE_NOISES = (5.0, 10.0)  # in norms of the update
+WIDTHS = (64, 128, 32, 256)  # of the one hidden layer of a smaller `mlp`
+UPDATE_NOISES = (5.0, 10.0, 3.0)  # in norms of the update
+DP_SGD = ((0.3, 1.0), (1.0, 1.0), (0.3, 0.1), (3.0, 1.0))  # noise in units of the clip, and the clip
+CLIP, SUBJECT_NOISE, USER_NOISE = 1.0, 1.0, 0.3
 WEIGHT_DECAY, DROPOUT = 1e-2, 0.5
-WIDTHS = (128, 64, 32)  # of the one hidden layer of a smaller `mlp`
-FASTER = 3.0  # times the learning rate, where there are fewer rounds
+RATES, EPOCHS, BATCHES = (3.0, 10.0, 1 / 3), (2, 4), (4,)  # times what they are
+MASKING = "masking"
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change, in words that follow "we advise to", and as keys of the configuration. Without keys: no change."""
+    """A change, in words that follow "we advise to", and as keys of the configuration. Without keys: no change.
+
+    `defence`: one that is added, in place of any that fills one of its slots."""
 
     name: str
     words: str
     overrides: Mapping[str, Any]
+    _: KW_ONLY
+    defence: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Lever:
+    name: str
+    positions: Sequence[Change]
 
 
 NO_CHANGE = Change(AS_IT_IS, "change nothing", {})
 
 
-def changes(config: Config) -> list[Change]:
-    """Those that this federation could make. The order does not matter."""
-    alone = [*_smaller(config), *_noise(config), *_milder(config), *_other_federations(config)]
-    return [*alone, *_pairs(config)]
+def levers(config: Config, wanted: Sequence[str] | None = None, keep: Sequence[str] = ()) -> list[Lever]:
+    """Those that this federation has, but for positions that change a key that is to be kept. `wanted`: none but these,
+    in any order."""
+    for name in wanted or ():
+        if name not in LEVERS:
+            raise FedauditError("unknown-lever", f"advise.levers: there is no lever {name!r}", suggest(name, LEVERS))
+    found = []
+    for name, positions in LEVERS.items():
+        if wanted is None or name in wanted:
+            left = [change for change in positions(config) if not touches(change, keep)]
+            found += [Lever(name, left)] if left else []
+    if not found:
+        todo = "Name other levers in advise.levers, or keep less in advise.keep."
+        raise FedauditError("nothing-to-try", "none of the levers can change anything of this federation", todo)
+    return found
+
+
+def touches(change: Change, keep: Sequence[str]) -> bool:
+    keys = [*change.overrides, *(["defences"] if change.defence else [])]
+    return any(key == kept or key.startswith(f"{kept}.") for key in keys for kept in keep)
+
+
+def together(config: Config, changes: Sequence[Change]) -> Change:
+    """Several changes as one."""
+    if not changes:
+        return NO_CHANGE
+    overrides: dict[str, Any] = {}
+    for change in changes:
+        overrides |= change.overrides
+    added = [dict(change.defence) for change in changes if change.defence]
+    if added:
+        new = [parse({"defences": [d]}).defences[0] for d in added]
+        kept = [d for d in config.defences if not any(_shares_slot(d, one) for one in new)]
+        overrides["defences"] = [*(d.model_dump(mode="json", exclude_none=True) for d in kept), *added]
+    names, words = ", ".join(c.name for c in changes), ", and ".join(c.words for c in changes)
+    return Change(names, words, overrides)
 
 
 def changed(config: Config, change: Change) -> Config:
@@ -58,10 +107,15 @@ def changed(config: Config, change: Change) -> Config:
     return parse(raw)
 
 
-# ------------------------------------------------------------------ a smaller model
+def _shares_slot(one: Any, other: Any) -> bool:
+    both = isinstance(one, DefenceOptions) and isinstance(other, DefenceOptions)
+    return both and bool(set(one.slots) & set(other.slots))
 
 
-def _smaller(config: Config) -> Iterator[Change]:
+# ------------------------------------------------------------------ the levers
+
+
+def _model(config: Config) -> Iterator[Change]:
     """Models of ours that have a smaller sister. A model from elsewhere is its owner's to change."""
     name, given = config.model.name, config.model.arguments()
     if name == "mlp":
@@ -72,113 +126,113 @@ def _smaller(config: Config) -> Iterator[Change]:
             if hidden and width < (hidden[0] if len(hidden) == 1 else hidden[0] + 1):
                 words = f"use a model with one hidden layer of {width} units"
                 yield Change(f"one hidden layer of {width}", words, {"model.hidden": [width]})
-    elif name == "cnn" and given.get("filters", 32) > 16:
-        yield Change("16 filters", "use a model with 16 filters", {"model.filters": 16})
+        if hidden:
+            yield Change("no hidden layer", "use a model without hidden layers", {"model.hidden": []})
+    elif name == "cnn":
+        for filters in (16, 8):
+            if given.get("filters", 32) > filters:
+                yield Change(f"{filters} filters", f"use a model with {filters} filters", {"model.filters": filters})
     elif name in ("resnet20", "resnet56", "resnet18"):
         yield Change("resnet8", "use the residual network of 8 layers", {"model.name": "resnet8"})
     else:
         for key, told in (("units", "units"), ("width", "as its width")):
-            if (wide := given.get(key)) and wide >= 16:
-                words = f"use a model with {wide // 2} {told}"
-                yield Change(f"{key} {wide // 2}", words, {f"model.{key}": wide // 2})
+            for part in (2, 4):
+                if (wide := given.get(key)) and wide >= 8 * part:
+                    words = f"use a model with {wide // part} {told}"
+                    yield Change(f"{key} {wide // part}", words, {f"model.{key}": wide // part})
 
 
-# ------------------------------------------------------------------ noise
-
-
-def _noise(config: Config) -> Iterator[Change]:
-    yield from _update_noise(config)
-    for noise in NOISES:
-        told = f"train with DP-SGD (clip {CLIP:g}, noise {noise:g})"
-        yield _defended(config, f"DP-SGD, noise {noise:g}", told, {"name": "dp-sgd", "clip": CLIP, "noise": noise})
-    subject = {"name": "higradavg", "clip": CLIP, "noise": SUBJECT_NOISE}
-    yield _defended(config, "subject-level DP", f"train with subject-level DP (noise {SUBJECT_NOISE:g})", subject)
-    user = {"name": "dp-fedavg", "clip": CLIP, "noise": USER_NOISE, "local": True}
-    yield _defended(config, "user-level DP", f"let every party add noise to its update (noise {USER_NOISE:g})", user)
-
-
-def _update_noise(config: Config) -> Iterator[Change]:
-    """Not where a defence of the updates is in place: it would be replaced by one that promises nothing."""
+def _update(config: Config) -> Iterator[Change]:
+    """Nothing that promises nothing where a defence of the updates is in place, because it would be replaced."""
     for strength in UPDATE_NOISES:
         told = f"let every party add noise of {strength:g} times its norm to its update (it promises nothing)"
-        added = _defended(config, f"update noise {strength:g}", told, {"name": "update-noise", "strength": strength})
-        if len(added.overrides["defences"]) > len(config.defences):
-            yield added
+        yield from _unless_filled(
+            config,
+            Change(f"update noise {strength:g}", told, {}, defence={"name": "update-noise", "strength": strength}),
+        )
+    told = f"let every party clip its update and add noise (user-level DP, noise {USER_NOISE:g})"
+    user = {"name": "dp-fedavg", "clip": CLIP, "noise": USER_NOISE, "local": True}
+    yield Change("user-level DP", told, {}, defence=user)
 
 
-# ------------------------------------------------------------------ training
+def _training(config: Config) -> Iterator[Change]:
+    for noise, clip in DP_SGD:
+        told = f"train with DP-SGD (clip {clip:g}, noise {noise:g})"
+        clipped = "" if clip == CLIP else f", clip {clip:g}"
+        yield Change(
+            f"DP-SGD, noise {noise:g}{clipped}", told, {}, defence={"name": "dp-sgd", "clip": clip, "noise": noise}
+        )
+    subject = {"name": "higradavg", "clip": CLIP, "noise": SUBJECT_NOISE}
+    yield Change("subject-level DP", f"train with subject-level DP (noise {SUBJECT_NOISE:g})", {}, defence=subject)
+    told = f"clip every record's gradient to {CLIP:g}"
+    yield from _unless_filled(config, Change("clipping", told, {}, defence={"name": "clip-only", "clip": CLIP}))
+    told = f"train with weight decay {WEIGHT_DECAY:g}"
+    decay = Change("weight decay", told, {}, defence={"name": "l2", "strength": WEIGHT_DECAY})
+    told = f"drop {100 * DROPOUT:g} % of the activations"
+    dropout = Change("dropout", told, {}, defence={"name": "dropout", "strength": DROPOUT})
+    for change in (decay, dropout):
+        yield from _unless_filled(config, change)
 
 
-def _milder(config: Config) -> Iterator[Change]:
-    """Changes of the training that promise nothing."""
-    for name, words, defence in (
-        ("clipping", f"clip every record's gradient to {CLIP:g}", {"name": "clip-only", "clip": CLIP}),
-        ("weight decay", f"train with weight decay {WEIGHT_DECAY:g}", {"name": "l2", "strength": WEIGHT_DECAY}),
-        ("dropout", f"drop {100 * DROPOUT:g} % of the activations", {"name": "dropout", "strength": DROPOUT}),
-    ):
-        added = _defended(config, name, words, defence)
-        if len(added.overrides["defences"]) > len(config.defences):  # none of these should replace a stronger one
-            yield added
-    rounds = config.federation.rounds
-    for fewer in sorted({max(2, rounds // 2), max(2, rounds // 4)} - {rounds}, reverse=True):
-        yield Change(f"{fewer} rounds", f"stop after {fewer} rounds", {"federation.rounds": fewer})
-    yield from _faster(config)
-    if config.federation.local_epochs > 1 and config.federation.algorithm == "fedavg":
-        yield Change("one local epoch", "train one local epoch a round", {"federation.local_epochs": 1})
+def _unless_filled(config: Config, change: Change) -> Iterator[Change]:
+    """Not where a defence of the federation's own would be replaced by one that promises nothing."""
+    new = parse({"defences": [dict(change.defence)]}).defences[0]
+    if not any(_shares_slot(own, new) for own in config.defences):
+        yield change
+
+
+def _rate(config: Config) -> Iterator[Change]:
+    for times in RATES:
+        rate = float(f"{times * config.federation.lr:.2g}")
+        yield Change(f"learning rate {rate:g}", f"set the learning rate to {rate:g}", {"federation.lr": rate})
+
+
+def _epochs(config: Config) -> Iterator[Change]:
+    if config.federation.algorithm != "fedavg":
+        return
+    own = config.federation.local_epochs
+    for epochs in sorted({1, *(times * own for times in EPOCHS)} - {own}):
+        counted = "one local epoch" if epochs == 1 else f"{epochs} local epochs"
+        yield Change(counted, f"train {counted} a round", {"federation.local_epochs": epochs})
+
+
+def _batches(config: Config) -> Iterator[Change]:
+    if config.federation.algorithm == "fedavg":
+        for times in BATCHES:
+            size = times * config.federation.batch_size
+            yield Change(f"batches of {size}", f"train on batches of {size} records", {"federation.batch_size": size})
+
+
+def _frozen(config: Config) -> Iterator[Change]:
     frozen = (config.federation.freeze or 0) + 1
     layers = "first layer" if frozen == 1 else f"first {frozen} layers"
     yield Change(f"frozen {layers}", f"leave the model's {layers} untrained", {"federation.freeze": frozen})
 
 
-def _faster(config: Config) -> Iterator[Change]:
-    """Fewer looks at each record, for as much learning."""
-    rounds, rate = config.federation.rounds, FASTER * config.federation.lr
-    if (fewer := max(2, round(rounds / FASTER))) < rounds:
-        told = f"stop after {fewer} rounds, with the learning rate at {rate:g}"
-        keys = {"federation.rounds": fewer, "federation.lr": rate}
-        yield Change(f"{fewer} rounds at rate {rate:g}", told, keys)
-
-
-# ------------------------------------------------------------------ who sees what
-
-
-def _other_federations(config: Config) -> Iterator[Change]:
-    federation, vantages = config.federation, config.audit.vantages
-    if not federation.secagg:
-        hidden = [Vantage.SECAGG_SERVER if v is Vantage.SERVER else v for v in vantages]
-        seen = list(dict.fromkeys(vantage.value for vantage in hidden))
-        yield Change(
-            "secure aggregation",
-            "mask the updates, so that the server sees only their sum",
-            {"federation.secagg": True, "audit.vantages": seen},
-        )
+def _parties(config: Config) -> Iterator[Change]:
+    federation = config.federation
     if federation.parties >= 4 and federation.partition != "column":
         half = federation.parties // 2
         told = f"join the parties into {half}, so that every update is of more records"
         yield Change(f"{half} larger parties", told, {"federation.parties": half})
 
 
-# ------------------------------------------------------------------ pairs
+def _masking(config: Config) -> Iterator[Change]:
+    if not config.federation.secagg:
+        hidden = [Vantage.SECAGG_SERVER if v is Vantage.SERVER else v for v in config.audit.vantages]
+        seen = list(dict.fromkeys(vantage.value for vantage in hidden))
+        told = "mask the updates (secure aggregation), so that the server sees only their sum"
+        yield Change("secure aggregation", told, {"federation.secagg": True, "audit.vantages": seen})
 
 
-def _pairs(config: Config) -> Iterator[Change]:
-    for smaller in _smaller(config):
-        try:
-            after = changed(config, smaller)
-        except FedauditError:  # listed as the change alone, which does not fit
-            continue
-        for second in (*_update_noise(after), *_faster(after)):
-            told = f"{smaller.words}, and {second.words}"
-            yield Change(f"{smaller.name}, {second.name}", told, {**smaller.overrides, **second.overrides})
-
-
-def _defended(config: Config, name: str, words: str, defence: Mapping[str, Any]) -> Change:
-    """Adds a defence, in place of any that fills one of its slots."""
-    new = parse({"defences": [dict(defence)]}).defences[0]
-    assert isinstance(new, DefenceOptions)
-    kept = [d.model_dump(mode="json", exclude_none=True) for d in config.defences if not _shares_slot(d, new)]
-    return Change(name, words, {"defences": [*kept, dict(defence)]})
-
-
-def _shares_slot(one: Any, other: DefenceOptions) -> bool:
-    return isinstance(one, DefenceOptions) and bool(set(one.slots) & set(other.slots))
+LEVERS: Mapping[str, Callable[[Config], Iterator[Change]]] = {
+    "model": _model,
+    "update": _update,
+    "rate": _rate,
+    "training": _training,
+    "epochs": _epochs,
+    "batches": _batches,
+    "frozen": _frozen,
+    "parties": _parties,
+    MASKING: _masking,
+}

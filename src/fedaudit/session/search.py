@@ -1,0 +1,279 @@
+"""The search of `fedaudit advise`: which positions of the levers leave most accuracy for the least risk?
+
+1. First every lever by itself. Then each next generation combines the best so far, as NSGA-II does: parents are
+   configurations that no other beats in both risk and accuracy; a child takes each lever from one of the two, and
+   now and then a position of its own (docs/decisions/0017-search.md).
+2. All are trained for a quarter of the rounds. A quarter of them go on to half of the rounds, and half of those to the
+   end: front by front, the configurations that no other beats in both, spread over the accuracies. Every look counts
+   as a federation that stops there.
+
+A model that has lost more than half of what the best one has learnt by then is looked for last: it is an answer to
+nobody, whatever it hides.
+
+Looks are kept beside the runs, and proposals depend on nothing but the looks before them. A search that was killed and
+is begun again therefore makes the same proposals, and trains only what is missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from fedaudit.config.schema import Config
+from fedaudit.errors import FedauditError
+from fedaudit.results import advice as results
+from fedaudit.results.advice import Risk, Tried
+from fedaudit.results.document import load
+from fedaudit.results.gate import Gate, Rule, judge
+from fedaudit.session.levers import NO_CHANGE, Change, Lever, changed, together
+from fedaudit.session.trials import UNFIT, Bench, Trial, keep, kept
+from fedaudit.session.workers import News
+
+GENERATION, PARENTS = 8, 8  # configurations that are proposed at a time, and that they are made of
+ATTEMPTS = 20  # to find a child that was not proposed before
+PARTS = (0.25, 0.5, 1.0)  # of the rounds, after which runs are looked at
+ON = (1.0, 0.25, 0.125)  # the share of the configurations that is trained up to each
+HALF = 0.5  # of the accuracy of the best one
+
+
+Moved = Mapping[str, Change]  # by lever, those that are not where they were
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A configuration on its way through the search: why it was left, and what was seen after each rung."""
+
+    change: Change
+    config: Config | None
+    folder: Path
+    _: KW_ONLY
+    moved: Moved = field(default_factory=dict)
+    status: str = ""
+    looks: tuple[Tried, ...] = ()
+
+    @property
+    def last(self) -> Tried:
+        return self.looks[-1]
+
+    def told(self, planned: int) -> list[Tried]:
+        """Each look as a federation that stops there; one that was never looked at says why."""
+        if not self.looks:
+            return [tried(self.change, 0, planned, self.status)]
+        before = [replace(look, status="went on") for look in self.looks[:-1]]
+        end = "trained to the end" if self.last.rounds == self.last.of else f"left after round {self.last.rounds}"
+        return [*before, replace(self.last, status=self.status or end)]
+
+
+def tried(change: Change, rounds: int, of: int, status: str = "") -> Tried:
+    """Before anything was seen."""
+    return Tried(
+        name=change.name, words=change.words, overrides=change.overrides, rounds=rounds, of=of, status=status, risk=None
+    )
+
+
+def stopped(change: Change, rounds: int, of: int) -> Change:
+    """With the rounds after which it was looked at."""
+    if rounds == of:
+        return change
+    stop = Change(f"{rounds} rounds", f"stop after {rounds} rounds", {"federation.rounds": rounds})
+    if change is NO_CHANGE:
+        return stop
+    overrides = {**change.overrides, **stop.overrides}
+    return Change(f"{change.name}, {stop.name}", f"{change.words}, and {stop.words}", overrides)
+
+
+# ------------------------------------------------------------------ the search
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched: changes of `config` by these levers, each run looked at by `limit`. `always`: what every
+    configuration has changed beside."""
+
+    config: Config
+    levers: Sequence[Lever]
+    limit: Rule
+    _: KW_ONLY
+    always: Sequence[Change] = ()
+    places: int = 8  # configurations that are begun
+
+    def run(self, bench: Bench) -> list[Contender]:
+        field = self._screened(bench)
+        first, *later = rungs(self.config)
+        on = list(range(len(field)))
+        for rung, share in zip(later, shares(first, *later)[1:], strict=True):
+            alive = [place for place in on if field[place].looks and not field[place].status]
+            best = spread([field[place].last for place in alive], math.ceil(share * self.places))
+            on = [alive[place] for place in best]
+            for place, one in zip(on, self._trained(bench, [field[place] for place in on], rung), strict=True):
+                field[place] = one
+        return field
+
+    def _screened(self, bench: Bench) -> list[Contender]:
+        """Up to the first rung: single positions first, then what they make together."""
+        rng, field = np.random.default_rng(self.config.federation.seed), list[Contender]()
+        wave: list[Moved] = [{}, *alternating(self.levers)[: self.places // 2]]
+        while wave:
+            new = [self._contender(bench, moved) for moved in wave]
+            known = {one.folder for one in field}
+            field += self._trained(bench, [one for one in new if one.folder not in known], rungs(self.config)[0])
+            left = min(GENERATION, self.places - sum(bool(one.looks) for one in field))
+            wave = children(field, self.levers, left, rng) if left > 0 and len(field) < 2 * self.places else []
+        return field
+
+    def _contender(self, bench: Bench, moved: Moved) -> Contender:
+        change = together(self.config, [*self.always, *moved.values()])
+        try:
+            config = changed(self.config, change)
+            return Contender(change, config, bench.folder(config), moved=moved)
+        except FedauditError as error:
+            return Contender(change, None, bench.out / change.name, moved=moved, status=f"does not fit: {error.what}")
+
+    def _trained(self, bench: Bench, field: Sequence[Contender], rung: int) -> list[Contender]:
+        """All of them up to this rung, with what was seen there."""
+        known = [
+            (one, one.config) for one in field if one.config is not None and kept(one.folder, rung, self.limit) is None
+        ]
+        bench.needed.update(one.folder for one in field if one.config is not None)
+        failed = bench.run([Trial(one.folder, config, rung) for one, config in known])
+        return [one if one.config is None else self._looked_at(bench, one, rung, failed) for one in field]
+
+    def _looked_at(self, bench: Bench, one: Contender, rung: int, failed: dict[Path, News]) -> Contender:
+        """With what was seen, or with a status if it does not fit or failed."""
+        if look := kept(one.folder, rung, self.limit):
+            return replace(one, looks=(*one.looks, look))
+        wrong = failed.get(one.folder)
+        try:
+            if wrong is None:
+                look = looked(one, rung, self.config.federation.rounds, self.limit)
+                keep(one.folder, look, self.limit)
+                return replace(one, looks=(*one.looks, look))
+            why, unfit = wrong.why, wrong.what == UNFIT and not one.looks
+        except FedauditError as error:
+            why, unfit = error.what, False
+        after = f" after round {one.last.rounds}" if one.looks else ""
+        status = f"does not fit: {why}" if unfit else f"failed{after}: {why}"
+        bench.tell(f"{one.change.name}: {status}")
+        return replace(one, status=status)
+
+
+def rungs(config: Config) -> list[int]:
+    """The rounds after which runs are looked at."""
+    planned = config.federation.rounds
+    return sorted({min(planned, max(2, math.ceil(planned * part))) for part in PARTS})
+
+
+def shares(*rungs: int) -> list[float]:
+    """Of the configurations, those that are trained up to each rung."""
+    return [ON[0], *ON[len(ON) - len(rungs) + 1 :]]
+
+
+def most_rounds(places: int, rungs: Sequence[int]) -> int:
+    """To train, if so many configurations are begun."""
+    on = [math.ceil(share * places) for share in shares(*rungs)]
+    return sum(count * (rung - before) for count, rung, before in zip(on, rungs, (0, *rungs), strict=False))
+
+
+def looked(one: Contender, rung: int, planned: int, limit: Rule) -> Tried:
+    """What a run has come to after this round."""
+    gate, document = judge(one.folder, [limit]), load(one.folder)
+    return replace(
+        tried(stopped(one.change, rung, planned), rung, planned),
+        risk=worst(gate),
+        upper=upper(gate),
+        estimates=results.named(accuracy=document.accuracy),
+    )
+
+
+def upper(gate: Gate) -> float | None:
+    """The largest of all upper ends. None if one has none, or if there is nothing."""
+    ends = [finding.high for finding in gate.findings]
+    return None if None in ends or not ends else max(end for end in ends if end is not None)
+
+
+def worst(gate: Gate) -> Risk | None:
+    """The largest of the risks that the limit speaks of, by what is certain. None if one of them has no value."""
+    if not gate.findings or any(finding.value is None for finding in gate.findings):
+        return None
+    f = max(gate.findings, key=lambda finding: (-1.0 if finding.low is None else finding.low, finding.value or 0.0))
+    assert f.value is not None
+    return Risk(attack=f.attack, vantage=f.vantage, model=f.model, party=f.party, value=f.value, low=f.low, high=f.high)
+
+
+# ------------------------------------------------------------------ proposals
+
+
+def children(field: Sequence[Contender], levers: Sequence[Lever], count: int, rng: np.random.Generator) -> list[Moved]:
+    """Up to so many that were not proposed before. Fewer where parents have nothing new to make."""
+    seen, found = {_key(one.moved) for one in field}, list[Moved]()
+    able = [one for one in field if one.looks]
+    parents = [able[place].moved for place in spread([one.looks[0] for one in able], PARENTS)]
+    for _ in range(count * ATTEMPTS if len(parents) > 1 else 0):
+        pair = [parents[place] for place in rng.permutation(len(parents))[:2]]
+        child: dict[str, Change] = {}
+        for lever in levers:
+            change = pair[rng.integers(2)].get(lever.name)
+            if rng.random() < 1 / len(levers):
+                change = (None, *lever.positions)[rng.integers(len(lever.positions) + 1)]
+            child |= {lever.name: change} if change else {}
+        if _key(child) not in seen and len(found) < count:
+            seen.add(_key(child))
+            found.append(child)
+    return found
+
+
+def _key(moved: Moved) -> frozenset[tuple[str, str]]:
+    return frozenset((lever, change.name) for lever, change in moved.items())
+
+
+def alternating(levers: Sequence[Lever]) -> list[Moved]:
+    """The first position of every lever, then the second of every lever that has one, and so on."""
+    deepest = max((len(lever.positions) for lever in levers), default=0)
+    return [
+        {lever.name: lever.positions[place]}
+        for place in range(deepest)
+        for lever in levers
+        if place < len(lever.positions)
+    ]
+
+
+# ------------------------------------------------------------------ who goes on
+
+
+def right(look: Tried) -> float:
+    return look.accuracy.value or 0.0 if look.accuracy else 0.0
+
+
+def spread(looks: Sequence[Tried], count: int) -> list[int]:
+    """The places of so many, front by front; of a front with too many, as far apart in accuracy as can be."""
+    best = max(map(right, looks), default=0.0)
+    useful = [place for place, look in enumerate(looks) if look.risk and right(look) >= HALF * best]
+    rest = [place for place, look in enumerate(looks) if look.risk and place not in useful]
+    chosen: list[int] = []
+    for front in (*fronts(looks, useful), *fronts(looks, rest)):
+        left, ordered = count - len(chosen), sorted(front, key=lambda place: right(looks[place]))
+        if len(ordered) > left:
+            steps = [round(step * (len(ordered) - 1) / max(1, left - 1)) for step in range(left)]
+            ordered = [ordered[::-1][step] for step in steps]  # the most accurate first, if there is room for one
+        chosen += ordered
+    return chosen
+
+
+def fronts(looks: Sequence[Tried], places: Sequence[int]) -> Iterator[list[int]]:
+    """Those that no other beats in both risk and accuracy; then the same of what is left."""
+    left = list(places)
+    while left:
+        front = [place for place in left if not any(beats(looks[other], looks[place]) for other in left)]
+        yield front
+        left = [place for place in left if place not in front]
+
+
+def beats(one: Tried, other: Tried) -> bool:
+    assert one.risk is not None
+    assert other.risk is not None
+    mine, yours = (one.risk.value, -right(one)), (other.risk.value, -right(other))
+    return mine != yours and mine[0] <= yours[0] and mine[1] <= yours[1]

@@ -1,0 +1,140 @@
+"""Runs up to a round, in other processes: what `fedaudit advise` tries. A trial that is resumed trains no round twice,
+and what was seen after a round is kept, so that a search that is begun again takes the same way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedaudit.config.schema import Config
+from fedaudit.errors import FedauditError
+from fedaudit.files import write_atomically
+from fedaudit.results.advice import Tried
+from fedaudit.results.document import load
+from fedaudit.results.gate import Rule
+from fedaudit.results.schema import as_text, read
+from fedaudit.session.prepare import Prepared
+from fedaudit.session.run import rounds, run
+from fedaudit.session.workers import News, Tell, reason, work
+from fedaudit.types import Moment, Round, State
+
+TRIALS = "trials"  # a run for each, in the advice's folder
+SECONDS = ".seconds"  # beside each run: the processor time that it took, in all the times it was begun
+OF_THE_FOLDER = ("locked", "not-writable", "not-empty", "orphaned", "other-run")  # errors that no configuration caused
+UNFIT = "unfit"  # said of a trial that was refused before anything was trained
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run up to a round, in its folder."""
+
+    folder: Path
+    config: Config
+    until: int
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where trials are run: the folder, the processes, the progress so far, and which runs were needed."""
+
+    out: Path
+    workers: int
+    step: Callable[[], None]
+    tell: Callable[[str], None]
+    needed: set[Path] = field(default_factory=set)
+
+    def folder(self, config: Config) -> Path:
+        return self.out / TRIALS / config.hash()
+
+    def run(self, trials: Sequence[Trial]) -> dict[Path, News]:
+        """Runs them all. Returns those that failed, with the reason, and whether it is that they do not fit."""
+        failed: dict[Path, News] = {}
+        self.needed.update(trial.folder for trial in trials)
+        with contextlib.closing(work(trials, train_until, self.workers)) as news:
+            for one in news:
+                if one.kind == "failed":
+                    failed[trials[one.piece].folder] = one
+                elif one.kind == "step":
+                    self.step()
+        return failed
+
+    def cost(self, own: Path) -> float | None:
+        """Of all runs, in units of one of them. None if the time that one took is not known."""
+        spent, unit = sum(seconds(folder) for folder in self.needed), seconds(own)
+        return spent / unit if math.isfinite(spent) and unit > 0 else None  # what is not known is NaN
+
+
+def train_until(trial: Trial, tell: Tell) -> None:
+    """In a process of its own. A run that has come this far is left as it is."""
+    if _rounds(trial.folder) >= trial.until:
+        return
+    begun: list[Moment] = []
+    before, started = seconds(trial.folder) if trial.folder.exists() else 0.0, time.process_time()
+
+    def spent() -> None:
+        write_atomically(trial.folder.with_suffix(SECONDS), f"{before + time.process_time() - started:.3f}\n")
+
+    def step() -> None:
+        spent()  # after every round: a search that is killed and begun again still knows what it cost
+        tell("step", "", "")
+
+    def engine(prepared: Prepared, after: Moment, model: State | None) -> Iterator[Round]:
+        begun.append(after)
+        return rounds(prepared, after, model, trial.until)
+
+    def progress(_: str, steps: int) -> contextlib.AbstractContextManager[Callable[[], None]]:
+        return contextlib.nullcontext(step if steps else (lambda: None))
+
+    spent()  # from now on the time is known, whenever it is killed
+    try:
+        quiet = trial.config.model_copy(update={"track": None})  # trials are not the federation that is tracked
+        run(quiet, trial.folder, progress, tell=lambda _: None, engine=engine)
+    except FedauditError as error:
+        if begun or error.code in OF_THE_FOLDER:
+            raise
+        tell("failed", UNFIT, reason(error))
+    spent()
+
+
+def seconds(folder: Path) -> float:
+    """Of processor time that a run took; NaN if nobody wrote it down."""
+    try:
+        return float(folder.with_suffix(SECONDS).read_text())
+    except (OSError, ValueError):
+        return math.nan
+
+
+def _rounds(folder: Path) -> int:
+    try:
+        return load(folder).run.rounds
+    except FedauditError:
+        return 0
+
+
+# ------------------------------------------------------------------ what was seen after a round
+
+
+def keep(folder: Path, look: Tried, limit: Rule) -> None:
+    """The run goes on from here, and its results will be those of later rounds."""
+    write_atomically(_kept(folder, look.rounds, limit), as_text(look))
+
+
+def kept(folder: Path, rounds: int, limit: Rule) -> Tried | None:
+    """None if nobody looked, or if the file is not one of ours."""
+    try:
+        return read(Tried, json.loads(_kept(folder, rounds, limit).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return None
+
+
+def _kept(folder: Path, rounds: int, limit: Rule) -> Path:
+    """What was seen does not depend on how strict a limit is, but on what it speaks of."""
+    about = repr((limit.metric, limit.attack, limit.vantage, limit.party))
+    return folder.with_suffix(f".{rounds}.{hashlib.sha256(about.encode()).hexdigest()[:8]}.json")
