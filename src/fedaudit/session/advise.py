@@ -47,7 +47,7 @@ GLOBAL = ("global", ANY, "")  # models of findings that are there with masked up
 # What a search asks where nobody named attacks. Against the filter alone, narrow models look as if they helped; unmix
 # finds as much in them as in wide ones.
 LEADING = ("loss", "matched-filter", "unmix")
-BESIDE = ("unmix", "matched-filter(layer=all)")  # what confirming runs ask as well
+BESIDE = ("unmix", "matched-filter+layer=all")  # what confirming runs ask as well
 # How a confirming run lies to the limit. The gate's word for the first is not repeated: no run proves that.
 LIES = {Decision.SAFE: "below the limit", Decision.UNDECIDED: "undecided", Decision.VIOLATED: "above the limit"}
 
