@@ -161,6 +161,9 @@ def test_nothing_of_what_was_confirmed_is_cut_off() -> None:
     before = replace(risk, value=0.7, low=0.68, high=0.72)
     one = Confirmed(
         name="fewer epochs",
+        points=["limit"],
+        words="train for one epoch instead of five",
+        overrides={"federation.local_epochs": 1},
         seed=1,
         verdict="below the limit",
         meets=True,
@@ -176,7 +179,7 @@ def test_nothing_of_what_was_confirmed_is_cut_off() -> None:
         ),
     )
     advice = replace(tried(), confirmed=[one], recommended=one.name, sentences=())
-    told = sentences(advice, parse_limit("auc < 0.6"), {one.name: "train for one epoch instead of five"})
+    told = sentences(advice, parse_limit("auc < 0.6"))
     (help,) = helps.tried(replace(advice, sentences=told))
     assert help.text == " ".join(told)
     assert help.text.endswith("is not proof that nobody can do better.")

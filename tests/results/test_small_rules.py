@@ -62,14 +62,15 @@ def test_two_cells_have_a_mean_and_one_is_itself() -> None:
 def test_an_accuracy_is_told_beside_what_it_was_before() -> None:
     def told(*names: str) -> str:
         one = Confirmed(
-            name="clipping", seed=1, verdict="below the limit", meets=True, why_not="", risk=None, risk_before=None,
-            largest_before=None, strongest=None, guarantee=None, estimates={name: risk(0.7) for name in names},
+            name="clipping", points=["limit"], words="clip", overrides={}, seed=1, verdict="below the limit",
+            meets=True, why_not="", risk=None, risk_before=None, largest_before=None, strongest=None, guarantee=None,
+            estimates={name: risk(0.7) for name in names},
         )  # fmt: skip
         advice = Advice(
             schema=1, limit="auc < 0.6", confidence=0.95, rungs=[], tried=[], confirmed=[one], recommended="clipping",
             nearest=None, sentences=(), cost=None,
         )  # fmt: skip
-        return " ".join(sentences(advice, parse_limit("auc < 0.6"), {"clipping": "clipping"}))
+        return " ".join(sentences(advice, parse_limit("auc < 0.6")))
 
     assert "The model is right on" in told("accuracy", "accuracy-before")
     assert "The model is right on" not in told("accuracy")

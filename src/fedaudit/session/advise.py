@@ -214,25 +214,27 @@ class Again:
         changes = {change.name: change for change in wanted.values()}
         before = self._other_seed(NO_CHANGE)
         runs = {name: self._other_seed(change, everything=True) for name, change in changes.items()}
-        self._run([before])
+        failed = self._run(list({self.bench.folder(one): one for one in (before, *runs.values())}.values()))
+        plain = {name: self._other_seed(changes[name]) for name, config in runs.items() if config in failed}
+        runs |= plain
+        failed = [one for one in failed if one == before] + self._run(
+            list(plain.values())
+        )  # what was added did not fit
         found = []
-        for name, asked in runs.items():
-            folder = self._run([asked, self._other_seed(changes[name])])
-            if folder is None:
+        for name, config in runs.items():
+            if config in failed or before in failed:
                 self.bench.tell(f"{name} could not be trained again")
                 continue
             names = [point for point, change in wanted.items() if change.name == name]
-            unmasked = self.masked and name != NO_CHANGE.name
-            found.append(compared(names, changes[name], folder, self.bench.folder(before), self.limit, unmasked))
+            folders = self.bench.folder(config), self.bench.folder(before)
+            masked = self.masked and name != NO_CHANGE.name
+            found.append(compared(names, changes[name], *folders, self.limit, masked))
         return found
 
-    def _run(self, candidates: Sequence[Config]) -> Path | None:
-        """The first of these that can be run: attacks that were added may not fit this model."""
-        for config in candidates:
-            folder = self.bench.folder(config)
-            if not self.bench.run([Trial(folder, config, config.federation.rounds)]):
-                return folder
-        return None
+    def _run(self, configs: Sequence[Config]) -> list[Config]:
+        """To their ends. Returns those that failed."""
+        failed = self.bench.run([Trial(self.bench.folder(one), one, one.federation.rounds) for one in configs])
+        return [one for one in configs if self.bench.folder(one) in failed]
 
     def _other_seed(self, change: Change, everything: bool = False) -> Config:
         """With the next seed. The error of the intervals is shared among the confirming runs, before any is made.

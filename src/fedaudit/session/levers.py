@@ -129,7 +129,7 @@ def _model(config: Config) -> Iterator[Change]:
         if hidden:
             yield Change("no hidden layer", "use a model without hidden layers", {"model.hidden": []})
     elif name == "cnn":
-        for filters in (16, 8):
+        for filters in (32, 16):
             if given.get("filters", 32) > filters:
                 yield Change(f"{filters} filters", f"use a model with {filters} filters", {"model.filters": filters})
     elif name in ("resnet20", "resnet56", "resnet18"):

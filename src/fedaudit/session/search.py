@@ -1,8 +1,8 @@
 """The search of `fedaudit advise`: which positions of the levers leave most accuracy for the least risk?
 
 1. First every lever by itself. Then each next generation combines the best so far, as NSGA-II does: parents are
-   configurations that no other beats in both risk and accuracy; a child takes each lever from one of the two, and
-   now and then a position of its own (docs/decisions/0017-search.md).
+   configurations that no other beats in both risk and accuracy; a child moves all levers that either of the two has
+   moved, and now and then one of its own, or one back (docs/decisions/0017-search.md).
 2. All are trained for a quarter of the rounds. A quarter of them go on to half of the rounds, and half of those to the
    end: front by front, the configurations that no other beats in both, spread over the accuracies. Every look counts
    as a federation that stops there.
@@ -33,11 +33,12 @@ from fedaudit.session.levers import NO_CHANGE, Change, Lever, changed, together
 from fedaudit.session.trials import UNFIT, Bench, Trial, keep, kept
 from fedaudit.session.workers import News
 
-GENERATION, PARENTS = 8, 8  # configurations that are proposed at a time, and that they are made of
+GENERATION, PARENTS = 8, 5  # configurations that are proposed at a time, and that they are made of
 ATTEMPTS = 20  # to find a child that was not proposed before
 PARTS = (0.25, 0.5, 1.0)  # of the rounds, after which runs are looked at
 ON = (1.0, 0.25, 0.125)  # the share of the configurations that is trained up to each
 HALF = 0.5  # of the accuracy of the best one
+LEADING = ("update", "model")  # levers that did most on the demo's federation, on which this was built
 
 
 Moved = Mapping[str, Change]  # by lever, those that are not where they were
@@ -102,30 +103,33 @@ class Search:
     places: int = 8  # configurations that are begun
 
     def run(self, bench: Bench) -> list[Contender]:
-        field = self._screened(bench)
-        first, *later = rungs(self.config)
+        return self.promoted(bench, self._screened(bench))
+
+    def promoted(self, bench: Bench, field: Sequence[Contender]) -> list[Contender]:
+        """Those that were trained up to the first rung, the best of them further."""
+        field, (first, *later) = list(field), rungs(self.config)
         on = list(range(len(field)))
         for rung, share in zip(later, shares(first, *later)[1:], strict=True):
             alive = [place for place in on if field[place].looks and not field[place].status]
             best = spread([field[place].last for place in alive], math.ceil(share * self.places))
             on = [alive[place] for place in best]
-            for place, one in zip(on, self._trained(bench, [field[place] for place in on], rung), strict=True):
+            for place, one in zip(on, self.trained(bench, [field[place] for place in on], rung), strict=True):
                 field[place] = one
         return field
 
     def _screened(self, bench: Bench) -> list[Contender]:
         """Up to the first rung: single positions first, then what they make together."""
         rng, field = np.random.default_rng(self.config.federation.seed), list[Contender]()
-        wave: list[Moved] = [{}, *alternating(self.levers)[: self.places // 2]]
+        wave: list[Moved] = [{}, *singles(self.levers)[: self.places // 2]]
         while wave:
-            new = [self._contender(bench, moved) for moved in wave]
+            new = [self.contender(bench, moved) for moved in wave]
             known = {one.folder for one in field}
-            field += self._trained(bench, [one for one in new if one.folder not in known], rungs(self.config)[0])
+            field += self.trained(bench, [one for one in new if one.folder not in known], rungs(self.config)[0])
             left = min(GENERATION, self.places - sum(bool(one.looks) for one in field))
             wave = children(field, self.levers, left, rng) if left > 0 and len(field) < 2 * self.places else []
         return field
 
-    def _contender(self, bench: Bench, moved: Moved) -> Contender:
+    def contender(self, bench: Bench, moved: Moved) -> Contender:
         change = together(self.config, [*self.always, *moved.values()])
         try:
             config = changed(self.config, change)
@@ -133,7 +137,7 @@ class Search:
         except FedauditError as error:
             return Contender(change, None, bench.out / change.name, moved=moved, status=f"does not fit: {error.what}")
 
-    def _trained(self, bench: Bench, field: Sequence[Contender], rung: int) -> list[Contender]:
+    def trained(self, bench: Bench, field: Sequence[Contender], rung: int) -> list[Contender]:
         """All of them up to this rung, with what was seen there."""
         known = [
             (one, one.config) for one in field if one.config is not None and kept(one.folder, rung, self.limit) is None
@@ -216,7 +220,8 @@ def children(field: Sequence[Contender], levers: Sequence[Lever], count: int, rn
         pair = [parents[place] for place in rng.permutation(len(parents))[:2]]
         child: dict[str, Change] = {}
         for lever in levers:
-            change = pair[rng.integers(2)].get(lever.name)
+            own = [moved[lever.name] for moved in pair if lever.name in moved]
+            change = own[rng.integers(len(own))] if own else None
             if rng.random() < 1 / len(levers):
                 change = (None, *lever.positions)[rng.integers(len(lever.positions) + 1)]
             child |= {lever.name: change} if change else {}
@@ -230,15 +235,14 @@ def _key(moved: Moved) -> frozenset[tuple[str, str]]:
     return frozenset((lever, change.name) for lever, change in moved.items())
 
 
-def alternating(levers: Sequence[Lever]) -> list[Moved]:
-    """The first position of every lever, then the second of every lever that has one, and so on."""
-    deepest = max((len(lever.positions) for lever in levers), default=0)
-    return [
-        {lever.name: lever.positions[place]}
-        for place in range(deepest)
+def singles(levers: Sequence[Lever]) -> list[Moved]:
+    """Every position by itself: two of the levers that do most, then one of every lever, and so on."""
+    ranked = [
+        (place / 2 + LEADING.index(lever.name) / 10 if lever.name in LEADING else place + 0.6, lever.name, change)
         for lever in levers
-        if place < len(lever.positions)
+        for place, change in enumerate(lever.positions)
     ]
+    return [{name: change} for _, name, change in sorted(ranked, key=lambda one: one[0])]
 
 
 # ------------------------------------------------------------------ who goes on
