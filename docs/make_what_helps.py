@@ -20,7 +20,7 @@ from fedaudit.results.advice import Advice, Risk, Tried, frontier
 from fedaudit.results.gate import parse_limit
 from fedaudit.session.advise import LEADING, advise, looking_at
 from fedaudit.session.levers import Change, levers
-from fedaudit.session.search import Contender, Search, most_rounds, right, rungs
+from fedaudit.session.search import Contender, LeverSearch, most_rounds, right, rungs
 from fedaudit.session.trials import Bench
 from fedaudit.stats.wording import NONE, full_text, point_text
 
@@ -107,10 +107,10 @@ def held_out(out: Path, data: Path, workers: int) -> None:
         masking = [change for lever in found if lever.name == "masking" for change in lever.positions]
         others = [lever for lever in found if lever.name != "masking"]
         bench = Bench(out / name.partition(",")[0].replace(" ", "-"), workers, lambda: None, lambda _: None)
-        search = Search(config, others, limit, always=masking, places=PLACES)
+        search = LeverSearch(config, others, limit, always=masking, places=PLACES)
         single = {change.name: (lever.name, change) for lever in others for change in lever.positions}
         wanted: list[dict[str, Change]] = [{}, *({single[n][0]: single[n][1]} for n in LISTED if n in single)]
-        listed = Search(config, others, limit, always=masking, places=len(wanted))
+        listed = LeverSearch(config, others, limit, always=masking, places=len(wanted))
         first = rungs(config)[0]
         by_list = listed.promoted(bench, listed.trained(bench, [listed.contender(bench, m) for m in wanted], first))
         by_search = search.run(bench)

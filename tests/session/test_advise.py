@@ -24,7 +24,7 @@ from fedaudit.session.levers import NO_CHANGE, Change, changed, levers, together
 from fedaudit.session.run import run
 from fedaudit.session.search import (
     Contender,
-    Search,
+    LeverSearch,
     beats,
     children,
     fronts,
@@ -473,7 +473,7 @@ def test_a_search_looks_after_every_rung_and_keeps_what_it_saw(tmp_path: Path, m
     given = parse({**raw, "data": {**raw["data"], "limit": 400}, "audit": {**raw["audit"], "attacks": ["loss"]}})
     limit, found = parse_limit("auc < 0.6"), levers(given, ["model", "rate", "training"])
     bench = Bench(tmp_path, 1, lambda: None, lambda _: None)
-    field = Search(given, found, limit, places=6).run(bench)
+    field = LeverSearch(given, found, limit, places=6).run(bench)
     looked = [one for one in field if one.looks]
     assert len(looked) == 6
     assert len([one for one in looked if len(one.looks) == 1]) == 4
@@ -485,7 +485,7 @@ def test_a_search_looks_after_every_rung_and_keeps_what_it_saw(tmp_path: Path, m
     assert kept(best.folder, 2, parse_limit("tpr@0.1 < 0.6")) is None  # that was not looked at
     assert kept(best.folder, 2, parse_limit("auc < 0.9")) == best.looks[0]  # a limit that is less strict sees the same
     monkeypatch.setattr(trials, "work", idle)
-    again = Search(given, found, limit, places=6).run(bench)
+    again = LeverSearch(given, found, limit, places=6).run(bench)
     assert [one.looks for one in again] == [one.looks for one in field]
 
 
@@ -525,7 +525,7 @@ def test_what_fails_in_its_first_rounds_is_not_said_to_be_unfit(
     bench = Bench(tmp_path, 1, lambda: None, said.append)
     limit = parse_limit("auc < 0.6")
     one = Contender(Change("dropout", "drop", {}), given, tmp_path / "run")
-    search = Search(given, [], limit)
+    search = LeverSearch(given, [], limit)
 
     def after(contender: Contender, wrong: News | None) -> str:
         return search._looked_at(bench, contender, 2, {contender.folder: wrong} if wrong else {}).status

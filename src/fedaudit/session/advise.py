@@ -34,7 +34,7 @@ from fedaudit.results.schema import SCHEMA
 from fedaudit.session.levers import MASKING, NO_CHANGE, Change, Lever, changed, levers
 from fedaudit.session.prepare import refuse_unauthorised
 from fedaudit.session.run import Progress
-from fedaudit.session.search import Search, most_rounds, right, rungs, upper, worst
+from fedaudit.session.search import LeverSearch, most_rounds, right, rungs, upper, worst
 from fedaudit.session.trials import Bench, Trial
 from fedaudit.stats.strongest import proved_ends
 from fedaudit.stats.wording import fpr_of
@@ -66,9 +66,9 @@ def advise(
     most = most_rounds(places, rungs(config)) + (CONFIRMING + 2) * config.federation.rounds
     with progress(f"Trying {places} of many changes", most) as step:
         bench = Bench(out, workers, step, tell)
-        own = Own.trained(bench, config, limit)
+        own = Unchanged.trained(bench, config, limit)
         searched = _searched(config, limit, own.attacks)
-        field = [] if own.quiet else Search(searched, found, limit, always=always, places=places).run(bench)
+        field = [] if own.quiet else LeverSearch(searched, found, limit, always=always, places=places).run(bench)
         looks = [look for one in field for look in one.told(config.federation.rounds)]
         again = Again(bench, config, own.attacks, limit, masked=bool(always))
         confirmed = again.unchanged() if own.quiet else again.points(points(looks, own.look, limit, section.keep))
@@ -127,7 +127,7 @@ def looking_at(config: Config, attacks: Sequence[str] | None, rate: float | None
 
 
 @dataclass(frozen=True)
-class Own:
+class Unchanged:
     """What was seen of the federation as it is, with which attacks; `quiet`: nothing has to be searched."""
 
     look: Tried
@@ -135,7 +135,7 @@ class Own:
     quiet: bool
 
     @classmethod
-    def trained(cls, bench: Bench, config: Config, limit: Rule) -> Own:
+    def trained(cls, bench: Bench, config: Config, limit: Rule) -> Unchanged:
         folder, planned = bench.folder(config), config.federation.rounds
         if failed := bench.run([Trial(folder, config, planned)]):
             what = f"the federation as it is could not be trained: {failed[folder].why}"

@@ -91,7 +91,7 @@ def stopped(change: Change, rounds: int, of: int) -> Change:
 
 
 @dataclass(frozen=True)
-class Search:
+class LeverSearch:
     """What is searched: changes of `config` by these levers, each run looked at by `limit`. `always`: what every
     configuration has changed beside."""
 
