@@ -81,7 +81,7 @@ def test_every_entry_stands_in_the_template_with_its_keys(plural: str) -> None:
 
 def test_the_defences_of_the_template_can_be_switched_on() -> None:
     """Uncommented, and with the values that only the user can know, every block is what it says."""
-    values = {"clip": "1.0", "noise": "1.0", "strength": "0.5", "fills": '["update"]'}
+    values = {"clip": "1.0", "noise": "1.0", "strength": "0.5", "rank": "4", "share": "0.1", "fills": '["update"]'}
     lines = []
     for line in part(DEFENCES)[1:]:
         bare = line.removeprefix("#").strip()

@@ -32,6 +32,7 @@ from fedaudit.types import Vantage
 
 WIDTHS = (64, 128, 32, 256)  # of the one hidden layer of a smaller `mlp`
 UPDATE_NOISES = (5.0, 10.0, 3.0)  # in norms of the update
+RANK, SHARE = 4, 0.1  # of updates that are cut: directions of a matrix that are kept, entries that are
 DP_SGD = ((0.3, 1.0), (1.0, 1.0), (0.3, 0.1), (3.0, 1.0))  # noise in units of the clip, and the clip
 CLIP, SUBJECT_NOISE, USER_NOISE = 1.0, 1.0, 0.3
 WEIGHT_DECAY, DROPOUT = 1e-2, 0.5
@@ -149,6 +150,13 @@ def _update(config: Config) -> Iterator[Change]:
         yield from _unless_filled(
             config,
             Change(f"update noise {strength:g}", told, {}, defence={"name": "update-noise", "strength": strength}),
+        )
+    for name, told, cut in (
+        (f"updates of rank {RANK}", f"send updates of rank {RANK} alone", {"name": "update-rank", "rank": RANK}),
+        ("sparse updates", f"send the largest {SHARE:.0%} of each update", {"name": "update-sparse", "share": SHARE}),
+    ):
+        yield from _unless_filled(
+            config, Change(name, f"let every party {told} (it promises nothing)", {}, defence=cut)
         )
     told = f"let every party clip its update and add noise (user-level DP, noise {USER_NOISE:g})"
     user = {"name": "dp-fedavg", "clip": CLIP, "noise": USER_NOISE, "local": True}
