@@ -114,6 +114,7 @@ def test_a_plan_takes_the_same_changes_as_a_run(tmp_path: Path) -> None:
         ((), "In federations of this shape with digits it is expected to find, of the members at 1 % FPR, "
              "1 to 3 % from the global models (any party) and 1 to 4 % from a party's own models (the server)"),
         (("federation.secagg=true",), "1 to 3 % from the global models (any party): nine of ten"),
+        (("model.projection=8",), "is not known: with model.projection nothing was measured"),
         (("federation.rounds=50",), "is not known: 5 to 40 rounds were measured, and here are 50"),
         (("federation.participation=0.5",), "is not known: federations were measured in which all parties take part"),
         (("model.hidden=[16, 512, 16]",), "is not known: models were measured whose first layer is the largest"),

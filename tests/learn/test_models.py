@@ -11,9 +11,10 @@ from fedaudit.config.registry import MODELS
 from fedaudit.config.schema import parse
 from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
-from fedaudit.federation.simulate import Trainer, average, federate
+from fedaudit.federation.simulate import Trainer, average, federate, party_rng
+from fedaudit.learn.many import linear_layers
 from fedaudit.learn.tasks import Training, build_task
-from fedaudit.types import Plan, Records, Trained
+from fedaudit.types import Moment, Plan, Records, Trained
 
 OF_TEXT = ("lstm", "lstm-label", "gpt", "llama", "causal-lm")
 LARGER = {"lenet": 12, "alexnet": 16}  # the smallest pictures that they take
@@ -184,3 +185,78 @@ def test_keys_of_another_model_are_refused() -> None:
         parse({"model": {"options": {"a": 1}}})
     config = parse({"model": {"name": "resnet8", "norm": "batch"}})
     assert parse(config.as_dict()) == config
+
+
+# ------------------------------------------------------------------ smaller networks: rank and projection
+
+
+def test_the_largest_layer_is_a_product_of_two() -> None:
+    """The same answers as one layer with the product for its weights."""
+    torch.manual_seed(0)
+    small = OURS["mlp"]((20,), 3, hidden=(8, 30), rank=4)
+    linear = [layer for layer in small if isinstance(layer, nn.Linear)]
+    assert [tuple(layer.weight.shape) for layer in linear] == [(8, 20), (4, 8), (30, 4), (3, 30)]  # 8 x 30 was largest
+    assert [layer.bias is None for layer in linear] == [False, True, False, False]
+    whole = OURS["mlp"]((20,), 3, hidden=(8, 30))
+    one = [layer for layer in whole if isinstance(layer, nn.Linear)]
+    with torch.no_grad():
+        one[0].load_state_dict(linear[0].state_dict())
+        one[1].weight.copy_(linear[2].weight @ linear[1].weight)
+        one[1].bias.copy_(linear[2].bias)
+        one[2].load_state_dict(linear[3].state_dict())
+        x = torch.randn(7, 20)
+        assert torch.allclose(small(x), whole(x), atol=1e-6)
+
+
+def test_a_logistic_regression_may_have_a_rank() -> None:
+    assert parameters("mlp", (600,), 100, hidden=(), rank=10) == 600 * 10 + 10 * 100 + 100
+
+
+def test_a_projection_is_the_same_everywhere_and_neither_trained_nor_exchanged() -> None:
+    options = {"hidden": (6,), "projection": 5}
+    tasks = [build_task("mlp", (3, 8, 8), 4, options) for _ in range(2)]
+    rows = images()
+    state = tasks[0].initial(1)
+    assert {value.shape for value in state.values()} == {(6, 5), (6,), (4, 6), (4,)}
+    assert np.array_equal(*(task.outputs(state, rows.x) for task in tasks))
+    matrices = [task.architecture[1].matrix for task in tasks]
+    assert torch.equal(*matrices)
+    sums = torch.from_numpy(rows.x).flatten(1) @ matrices[0]
+    spread = sums.square().mean() / torch.from_numpy(rows.x).square().mean()
+    assert float(spread) == pytest.approx(192 / 5, rel=0.3)  # lengths are kept, on average
+    behind = build_task("mlp", (5,), 4, {"hidden": (6,)})
+    same = dict(zip(behind.initial(0), state.values(), strict=True))
+    assert np.allclose(behind.outputs(same, sums.numpy()), tasks[0].outputs(state, rows.x), atol=1e-5)
+    before = matrices[0].clone()
+    tasks[0].train(state, rows, Training(lr=0.1), np.random.default_rng(0))
+    assert torch.equal(tasks[0].architecture[1].matrix, before)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "remedy"),
+    [
+        ({"hidden": (8,), "rank": 6}, "model-rank", "Set at most 5"),  # 6 x (20 + 8) numbers for 20 x 8
+        ({"hidden": (), "rank": 3}, "model-rank", "Set at most 2"),
+        ({"hidden": (1,), "rank": 1}, "model-rank", "Leave it out"),
+        ({"projection": 20}, "model-projection", "Set less than 20"),
+    ],
+)
+def test_what_makes_no_network_smaller_is_refused(options: dict[str, Any], code: str, remedy: str) -> None:
+    with pytest.raises(FedauditError, match=remedy) as caught:
+        build_task("mlp", (20,), 3, options).initial(0)
+    assert caught.value.code == code
+    with pytest.raises(FedauditError):
+        parse({"model": {"name": "linear", "rank": 2}})
+
+
+@pytest.mark.parametrize("options", [{"rank": 2}, {"projection": 12}, {"rank": 2, "projection": 12}])
+def test_many_parties_with_a_smaller_network_are_trained_one_by_one(options: dict[str, Any]) -> None:
+    """The stacked trainer knows plain stacks alone."""
+    task = build_task("mlp", (20,), 3, {"hidden": (16,), **options})
+    assert linear_layers(task.architecture) is None
+    rng = np.random.default_rng(0)
+    rows = dataset("a", rng.normal(size=(30, 20)), rng.integers(0, 3, 30), id=np.arange(30)).records
+    parties = [Trainer(f"p{i}", rows, Training(lr=1e-3, batch_size=8)) for i in range(9)]
+    (round,) = federate(task, parties, [Plan(tuple(p.name for p in parties))], 3)
+    alone = task.train(round.broadcast, rows, parties[0].training, party_rng(3, Moment(1), "p0"))
+    assert all(np.array_equal(round.sent["p0"].state[key], value) for key, value in alone.state.items())

@@ -64,6 +64,7 @@ def test_a_smaller_model_is_proposed_with_what_the_map_expects_of_it() -> None:
         filtered(0.947, config=linear),
         filtered(0.947, config=own),
         filtered(0.947, config={"model": {"name": "mlp", "hidden": []}}),
+        filtered(0.947, config={"model": {"name": "mlp", "rank": 4}}),
         filtered(0.947, filter_share=0.1),
         filtered(0.947, weights_per_member={}),
         filtered(0.999),  # so many that nobody knows how strong the filter is

@@ -202,6 +202,9 @@ def _unlike(staged: Staged, task: TorchTask, layer: str | None) -> str | None:
     names = [name for name in (asked.name for asked in staged.config.defences) if name != UPDATE_NOISE]
     if names:
         return f"with {names[0]} nothing was measured"
+    changed = [key for key in ("rank", "projection") if key in staged.config.model.arguments()]
+    if changed:
+        return f"with model.{changed[0]} nothing was measured"
     if staged.config.federation.participation < 1:
         return "federations were measured in which all parties take part in every round"
     first = next(iter(rules(task.architecture)))

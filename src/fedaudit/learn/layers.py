@@ -10,6 +10,26 @@ from fedaudit.errors import FedauditError
 GROUPS = 8  # of GroupNorm: widths are multiples of it
 
 
+SEED = 0  # of a projection: every party must have the same one
+
+
+class Projection(nn.Module):
+    """Fixed random sums of the inputs. None is trained or exchanged: whoever knows the configuration has them."""
+
+    matrix: torch.Tensor
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__()
+        random = torch.randn(inputs, outputs, generator=torch.Generator().manual_seed(SEED)) / outputs**0.5
+        self.register_buffer("matrix", random, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.matrix
+
+    def extra_repr(self) -> str:
+        return f"{self.matrix.shape[0]} to {self.matrix.shape[1]}"
+
+
 class Residual(nn.Module):
     """Two 3 x 3 convolutions beside a shortcut, which is a 1 x 1 convolution where the shape changes."""
 

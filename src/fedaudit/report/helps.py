@@ -129,9 +129,10 @@ def _model(results: Results) -> Mapping[str, object]:
 
 
 def _can_be_narrower(results: Results) -> bool:
-    """Is it an mlp with hidden layers, most of which lies in the layer that the filter looked at?"""
+    """Is it a plain mlp with hidden layers, most of which lies in the layer that the filter looked at?"""
     model = _model(results)
-    return model.get("name") == "mlp" and model.get("hidden") != [] and results.run.filter_share >= MOST_OF_IT
+    plain = model.get("hidden") != [] and not (model.get("rank") or model.get("projection"))
+    return model.get("name") == "mlp" and plain and results.run.filter_share >= MOST_OF_IT
 
 
 def _width(results: Results) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedaudit.adversary.signals import layers as layer_rules
 from fedaudit.adversary.signals.ghost import ROWS, examine, forward_mode, naive, statistics, trained_layers, verify
 from fedaudit.errors import FedauditError
+from fedaudit.learn.models.mlp import mlp
 
 
 def losses(out: Tensor, y: Tensor) -> Tensor:
@@ -192,6 +193,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "gru, loss summed over positions": (lambda: Recurrent(nn.GRU), TOKENS),
     "weight norm": (lambda: Then(nn.utils.parametrizations.weight_norm(nn.Linear(6, 5))), FLAT),
     "attention": (lambda: Then(nn.TransformerEncoderLayer(6, 2, 8, batch_first=True)), sequence),
+    "mlp of low rank": (lambda: mlp((6,), 3, (9,), rank=2), FLAT),
+    "mlp of projected inputs": (lambda: mlp((6,), 3, (9,), projection=4), FLAT),
 }
 
 

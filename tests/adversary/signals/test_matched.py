@@ -11,6 +11,7 @@ from fedaudit.adversary.signals import ghost, matched
 from fedaudit.adversary.signals.ghost import naive
 from fedaudit.adversary.signals.whitening import OfFew, Positions, SecondMoment, Whitening
 from fedaudit.errors import FedauditError
+from fedaudit.learn.models.mlp import mlp
 from fedaudit.stats import Block, auc, tpr_at_fpr
 from tests.adversary.signals.test_ghost import Rows, Then, Twice, losses
 
@@ -34,6 +35,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "positions in the batch": (Rows, (6, 8)),
     "embedding": (lambda: Then(nn.Embedding(7, 4)), TOKENS),
     "embedding with padding": (lambda: Then(nn.Embedding(7, 4, padding_idx=1)), TOKENS),
+    "mlp of low rank": (lambda: mlp((6,), 3, (9,), rank=2), FLAT),
+    "mlp of projected inputs": (lambda: mlp((6,), 3, (9,), projection=4), FLAT),
 }
 
 

@@ -242,8 +242,9 @@ def _last_third_transposed(weight: Floats) -> Floats:
 def foreseen(ground: Ground) -> list[str]:
     """For the model `mlp`, whose shape is known before it is built."""
     config, game = ground.config, ground.game
-    hidden = config.model.arguments().get("hidden", HIDDEN)
-    if config.model.name != "mlp" or not hidden:
+    given = config.model.arguments()
+    hidden = given.get("hidden", HIDDEN)
+    if config.model.name != "mlp" or not hidden or given.keys() & {"rank", "projection"}:
         return []
     adam = config.federation.algorithm == "fedavg" and config.federation.optimizer == "adam"
     sizes = sorted({game.size(party) for party in game.parties})

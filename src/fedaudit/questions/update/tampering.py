@@ -39,8 +39,8 @@ def tampered(
 ) -> State:
     """The model with one trick in it. `layers`: its dense layers with what goes into them for records of the server's
     own (`incoming.layers_of`). `noise`: of an imprint's rows, relative to their length, to hide that they are equal."""
-    if len(layers) < 2 or layers[0].inputs is None:
-        what = f"{trick} needs a model with two dense layers and records to tune it on"
+    if len(layers) < 2 or layers[0].inputs is None or f"{layers[0].name}.bias" not in state:
+        what = f"{trick} needs a model with two dense layers, the first with a bias, and records to tune it on"
         raise FedauditError("tampering", what, "Use the model mlp, or leave the trick out.")
     first, last = layers[0], layers[-1]
     if trick == "fishing":
