@@ -218,8 +218,8 @@ def test_a_projection_is_the_same_everywhere_and_neither_trained_nor_exchanged()
     rows = images()
     state = tasks[0].initial(1)
     assert {value.shape for value in state.values()} == {(6, 5), (6,), (4, 6), (4,)}
-    assert np.array_equal(*(task.outputs(state, rows.x) for task in tasks))
-    matrices = [task.architecture[1].matrix for task in tasks]
+    assert np.array_equal(tasks[0].outputs(state, rows.x), tasks[1].outputs(state, rows.x))
+    matrices = [task.architecture.get_buffer("1.matrix") for task in tasks]
     assert torch.equal(*matrices)
     sums = torch.from_numpy(rows.x).flatten(1) @ matrices[0]
     spread = sums.square().mean() / torch.from_numpy(rows.x).square().mean()
@@ -229,7 +229,7 @@ def test_a_projection_is_the_same_everywhere_and_neither_trained_nor_exchanged()
     assert np.allclose(behind.outputs(same, sums.numpy()), tasks[0].outputs(state, rows.x), atol=1e-5)
     before = matrices[0].clone()
     tasks[0].train(state, rows, Training(lr=0.1), np.random.default_rng(0))
-    assert torch.equal(tasks[0].architecture[1].matrix, before)
+    assert torch.equal(tasks[0].architecture.get_buffer("1.matrix"), before)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.errors import NotGrantedError
+from fedaudit.federation import ServerStep
 from fedaudit.types import Floats, Grant, Ints, ModelKind, Moment, Round, State, Task, Vantage
 
 Serve = Callable[[Any, State, Floats], Floats]  # (task, state, outputs) -> outputs as they are served
@@ -95,10 +96,17 @@ class View:
         return state
 
     @property
+    def sent(self) -> State:
+        """The model that a party sent; for a global one, the mean of those that were sent. These are its weights,
+        unless the server is known to take steps of another length."""
+        state: State = self._held.get("sent") or self.weights
+        return state
+
+    @property
     def update(self) -> State | None:
         """received - sent: the update as a descent direction. None if the start was not observed."""
         before = self.received
-        return None if before is None else {name: before[name] - self.weights[name] for name in before}
+        return None if before is None else {name: before[name] - self.sent[name] for name in before}
 
     @property
     def own(self) -> OwnUpdate | None:
@@ -129,11 +137,13 @@ def look(
     task: Task,
     serve: Serve | None = None,
     parties: Sequence[str] = (),
+    server_lr: float = 1.0,
 ) -> Iterator[View]:
     """The views of a round: one of the global model, or one of each party's local model that arrived.
 
     `serve` changes the answers for adversaries without weights. `parties` lists everybody who may ever take part, so
     that peers have the same order in every round. A party that took no part, or whose update is masked, has no view.
+    `server_lr`: how much of the mean update the server added. Everybody knows it, and takes it back.
     """
     if model == "global":
         # An observer that did not see the result (a party in its own round) has only the model that it was sent.
@@ -141,7 +151,8 @@ def look(
         received = round.broadcast or None if round.aggregate else None
         if weights:
             own = own_update(round, parties) if vantage is Vantage.CLIENT else None
-            yield view(vantage, model, round.moment, task, weights, received, serve=serve, own=own)
+            sent = ServerStep(server_lr, getattr(task, "exchanged", ())).back(weights, received) if received else None
+            yield view(vantage, model, round.moment, task, weights, received, serve=serve, own=own, sent=sent)
         return
     everybody = {
         name: (round.sent[name].state or None) if name in round.sent else None
@@ -169,7 +180,7 @@ def view(
     received: State | None = None,
     **more: Any,
 ) -> View:
-    """A view of one model. `more` may give `party`, `peers` and `serve`."""
+    """A view of one model. `more` may give `party`, `peers`, `serve`, `own` and `sent`."""
     grants = GRANTS[vantage, model]
     party, serve = more.get("party"), more.get("serve")
     held: dict[str, Any] = {}
@@ -177,6 +188,7 @@ def view(
         held = {"task": task, "weights": weights}
         if Grant.EVERY_ROUND in grants:
             held["received"] = received
+            held["sent"] = more.get("sent")
     if Grant.OWN in grants:
         held["own"] = more.get("own")
     if Grant.UPDATE in grants:

@@ -123,6 +123,7 @@ class Auditor:
             planned=self.settings.rounds,
             outsiders=self.game.outsiders,
             training=self.settings.training,
+            server_lr=self.settings.server_lr,
         )
         for observer in self.observers.values():
             of |= observer.measure(shown)

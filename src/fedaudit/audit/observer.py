@@ -64,9 +64,10 @@ class Shown:
     planned: int = 1  # rounds
     outsiders: Records | None = None  # that nobody trained on
     training: Mapping[str, Any] = field(default_factory=dict)  # the fields of `learn.tasks.Training`, where known
+    server_lr: float = 1.0
 
     def views(self, vantage: Vantage, model: ModelKind) -> Iterator[View]:
-        return look(vantage, model, self.round, self.task, self.serve, self.parties)
+        return look(vantage, model, self.round, self.task, self.serve, self.parties, self.server_lr)
 
 
 class Observer(Protocol):

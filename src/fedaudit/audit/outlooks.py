@@ -165,7 +165,8 @@ class Outlooks:
         for vantage in vantages:  # those who see most come first
             key = self.key(vantage, "global", None)
             if key in self.sights and key not in views:
-                seen = next(look(vantage, "global", round, task, self.settings.serve, self.game.parties), None)
+                serve, lr = self.settings.serve, self.settings.server_lr
+                seen = next(look(vantage, "global", round, task, serve, self.game.parties, lr), None)
                 views |= {key: seen} if seen else {}
         for seen in look(Vantage.SERVER, "local", round, task, parties=self.game.parties) if self.local else ():
             if seen.party in self.sights:

@@ -88,6 +88,7 @@ class Settings:
     notices: tuple[Notice, ...] = ()  # what was left out, because it was not asked for by name
     references: References | None = None
     shadow: Shadow | None = None
+    server_lr: float = 1.0  # how much of the mean update the server adds to the model
     serve: Serve | None = None  # a defence that changes the answers for adversaries without weights
     filter: FilterOptions = field(default_factory=FilterOptions)  # how the matched filter is set
     search: SearchOptions = field(default_factory=SearchOptions)  # how the boundary is searched by labels

@@ -71,8 +71,9 @@ def _askable(asked: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 # Keys that have no effect under a choice: giving one is an error, and they are not stored.
 IDLE_KEYS = {
     ("partition", "subjects"): ("members", "nonmembers"),
-    ("algorithm", "fedsgd"): ("local_epochs", "batch_size", "optimizer"),
+    ("algorithm", "fedsgd"): ("local_epochs", "batch_size", "optimizer", "server_lr"),
 }
+UNWRITTEN = (("coins", False), ("server_lr", 1.0))  # defaults, which are not written down
 # Keys that have an effect under one choice only.
 KEYS_OF = {
     "beta": ("partition", "dirichlet"),
@@ -142,6 +143,9 @@ class FederationSection(Section):
     secagg: bool = Field(False, description="updates are masked, and the server sees only their sum")
     optimizer: Literal["adam", "sgd"] = Field("adam", description="the parties' optimiser, fresh in every round")
     lr: Annotated[Positive, Field(le=1e6)] = Field(1e-3, description="learning rate of the parties")
+    server_lr: Annotated[Positive, Field(le=100)] | None = Field(
+        None, description="how much of the mean update the server adds to the model; not set: 1, all of it"
+    )
     freeze: Count | None = Field(
         None, description="how many of the model's first layers keep the weights they begin with; not set: none"
     )
@@ -173,7 +177,7 @@ class FederationSection(Section):
         if given.get("participation", 1) != 1:
             implied["sampling"] = "uniform"
         # The default is not written down, whether it was asked for or not.
-        return implied | {name: value for name, value in given.items() if (name, value) != ("coins", False)}
+        return implied | {name: value for name, value in given.items() if (name, value) not in UNWRITTEN}
 
     @model_validator(mode="after")
     def _calibration_is_left(self) -> "FederationSection":
@@ -188,6 +192,11 @@ class FederationSection(Section):
                 "partition = 'subjects' for one coin a person"
             )
         return self
+
+    @property
+    def step(self) -> float:
+        """How much of the mean update the server adds to the model."""
+        return 1.0 if self.server_lr is None else self.server_lr
 
     @property
     def outsiders(self) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fedaudit.defences.shared import NONE, Defence
-from fedaudit.federation import START, scheduled
+from fedaudit.federation import START, ServerStep, scheduled
 from fedaudit.learn.many import Batch, Stacked, linear_layers
 from fedaudit.learn.tasks import TorchTask, Training, tensor, tensors
 from fedaudit.types import Moment, Party, Plan, Records, Round, State, Trained
@@ -48,13 +48,16 @@ def federate(
     after: Moment = START,
     model: State | None = None,
     defence: Defence = NONE,
+    server_lr: float = 1.0,
 ) -> Iterator[Round]:
     """Broadcast, train, average: one `Round` for each plan, from round 1, or from `model` as it was `after` a moment.
 
     A round holds what was sent, after defences. A round without parties commits nothing, unless the server adds noise,
     which it does in every round. A probe is trained like a round, but the model stays as it was. A round with canaries
-    is yielded twice: first as a probe with them, then without them, as the round that is kept.
+    is yielded twice: first as a probe with them, then without them, as the round that is kept. `server_lr`: how much of
+    the mean update is added to the model.
     """
+    step = ServerStep(server_lr, task.exchanged)
     work = _Work(task, {party.name: party for party in parties}, stackable(task, parties), seed)
     model = task.initial(seed) if model is None else model
     for moment, plan in scheduled(plans, after):
@@ -63,24 +66,31 @@ def federate(
         if plan.canaries is not None and (probe := Moment(moment.round - 1, 1)) > after:
             everybody = sent | work.train(sent_out, plan.canaries, probe)
             if everybody or defence.aggregate:  # with the noise of the round that is kept
-                seen = exchanged(moment, plan, sent_out, everybody, seed, defence)
+                seen = exchanged(moment, plan, sent_out, everybody, seed, defence, step)
                 yield replace(seen, index=probe.round, commit=False, probe=probe.probe)
         if not plan.parties and not defence.aggregate:
             yield Round(moment.round, sent_out, {}, sent_out, commit=False, probe=moment.probe)
             continue
-        round = exchanged(moment, plan, sent_out, sent, seed, defence)
+        round = exchanged(moment, plan, sent_out, sent, seed, defence, step)
         yield round
         model = round.aggregate if plan.commit else model
 
 
 def exchanged(
-    moment: Moment, plan: Plan, sent_out: State, sent: Mapping[str, Trained], seed: int, defence: Defence
+    moment: Moment,
+    plan: Plan,
+    sent_out: State,
+    sent: Mapping[str, Trained],
+    seed: int,
+    defence: Defence,
+    step: ServerStep,
 ) -> Round:
-    """The round that follows from what the parties trained: defences act, and the server takes the mean."""
+    """The round that follows from what the parties trained: defences act, and the server takes a step to the mean."""
     if leave := defence.update:
         sent = {n: leave(sent_out, one, party_rng(seed, moment, f"{n}/update")) for n, one in sent.items()}
     at_server = party_rng(seed, moment, "/aggregate")
     aggregate = defence.aggregate(sent_out, sent, at_server) if defence.aggregate else average(sent)
+    aggregate = step.towards(aggregate, sent_out)
     return Round(moment.round, sent_out, dict(sent), aggregate, commit=plan.commit, probe=moment.probe)
 
 
@@ -246,6 +256,7 @@ class World:
     parties: Sequence[Party]
     plans: Sequence[Plan]
     seed: int
+    server_lr: float = 1.0
 
     @cached_property
     def trainers(self) -> dict[str, Trainer]:
@@ -277,7 +288,8 @@ def federate_together(worlds: Sequence[World]) -> Iterator[list[Round]]:
         for world, model, (moment, plan) in zip(worlds, models, now, strict=True):
             own = {name: next(sent) for name in plan.parties}
             if own:
-                rounds.append(exchanged(moment, plan, model, own, world.seed, NONE))
+                step = ServerStep(world.server_lr, world.task.exchanged)
+                rounds.append(exchanged(moment, plan, model, own, world.seed, NONE, step))
             else:  # nobody took part
                 rounds.append(Round(moment.round, model, {}, model, commit=False))
         yield rounds

@@ -224,6 +224,7 @@ def prepare(config: Config, recorded: Sequence[str] = (), authorised: bool = Fal
         for name, source in sources.items()
     ]
     plans, added = planted(staged.ground, task, defence)
+    refuse_server_lr(staged.config, defence, plans)
     asked = {**staged.request.asked, **{name: one.asked for name, one in added.items()}}
     settings = settled(replace(staged.request.under(defence), asked=asked), task)
     isolation = None
@@ -241,6 +242,19 @@ def prepare(config: Config, recorded: Sequence[str] = (), authorised: bool = Fal
         defence=defence,
         isolation=isolation,
     )
+
+
+def refuse_server_lr(config: Config, defence: Defence, plans: Sequence[Plan]) -> None:
+    """Where the server does not take the mean, or a round is no plain one, it has no step whose length could be set."""
+    if config.federation.step == 1:
+        return
+    plain = all(plan.commit and plan.broadcast is None and plan.canaries is None for plan in plans)
+    why = "a defence acts at the server" if defence.aggregate else "" if plain else "canaries or probes are planned"
+    if config.audit.adversary == "agg-mal":
+        why = "a malicious aggregator (agg-mal) does not average"
+    if why:
+        what = f"federation.server_lr is set, and {why}"
+        raise FedauditError("server-lr", what, "Remove server_lr, or the other one.")
 
 
 def planted(ground: Ground, task: TorchTask, defence: Defence) -> tuple[list[Plan], dict[str, Planting]]:

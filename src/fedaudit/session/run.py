@@ -128,7 +128,9 @@ def rounds(
 
     federation = prepared.config.federation
     plans = prepared.plans if until is None else up_to(prepared.plans, until)
-    made = federate(prepared.task, prepared.parties, plans, federation.seed, after, model, prepared.defence)
+    made = federate(
+        prepared.task, prepared.parties, plans, federation.seed, after, model, prepared.defence, federation.step
+    )
     return (as_sent(prepared, round) for round in made)
 
 

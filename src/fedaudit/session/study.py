@@ -207,8 +207,8 @@ def _audit_waiting(waiting: Sequence[tuple[str, Config, Prepared]], piece: Piece
 
     kinds: dict[object, list[tuple[str, Config, Prepared, World]]] = {}
     for name, config, prepared in waiting:
-        seed = prepared.config.federation.seed
-        world = World(prepared.task, prepared.parties, prepared.plans, seed)
+        federation = prepared.config.federation
+        world = World(prepared.task, prepared.parties, prepared.plans, federation.seed, federation.step)
         kinds.setdefault(alike(world) or name, []).append((name, config, prepared, world))
     for members in kinds.values():
         if piece.done.issuperset(name for name, *_ in members):

@@ -112,7 +112,7 @@ class Filtering:
             losses = self.losses.of(received, rows)
             found[BEFORE] = matched.loss(view.task, received, rows) if losses is None else losses
         if FILTER in wanted:
-            found |= self._filtered(FILTER, view, rows, known, received, view.weights)
+            found |= self._filtered(FILTER, view, rows, known, received, view.sent)
         if PEER in wanted and (others := without_own(view, received)) is not None:
             found |= self._filtered(PEER, view, rows, known, received, others)
         if PROJECTION in wanted:
@@ -161,7 +161,7 @@ class Filtering:
         assert self.layer is not None
         layer = matched.largest_linear(module) if self.layer == ALL else self.layer  # it looks at one
         weight = f"{layer}.weight"
-        update = tensor(np.asarray(received[weight] - view.weights[weight]))
+        update = tensor(np.asarray(received[weight] - view.sent[weight]))
         return np.asarray(matched.projection(module, tensor(rows.x), update, layer).numpy(), np.float64)
 
 
@@ -211,8 +211,8 @@ class Unmixing:
         received = view.received
         if received is None:
             return {}
-        module = view.task.fresh(matched.halfway(received, view.weights))
-        update = {name: of[0] for name, of in _updates(module, received, [view.weights]).items()}
+        module = view.task.fresh(matched.halfway(received, view.sent))
+        update = {name: of[0] for name, of in _updates(module, received, [view.sent]).items()}
         score, fit = np.zeros(len(rows)), np.zeros((len(rows), 3))
         prepared = self._prepare(module, view, rows)
         if self.adaptive is None and any(bool(of.any()) for of in update.values()):
@@ -268,9 +268,9 @@ def without_own(view: View, received: State) -> State | None:
     others: dict[str, Any] = {}
     for name, value in received.items():
         if value.dtype.kind != "f":
-            others[name] = view.weights[name]
+            others[name] = view.sent[name]
             continue
-        whole = np.asarray(view.weights[name], np.float64)
+        whole = np.asarray(view.sent[name], np.float64)
         others[name] = np.asarray((whole - own.share * own.state[name]) / (1 - own.share), value.dtype)
     return others
 
@@ -297,7 +297,7 @@ def measure(
         return {}
     everyone = view.peers if "peer-cosine" in names else {}
     peers = {name: state for name, state in everyone.items() if state is not None}
-    found = statistics(view.task, view.received, [view.weights, *peers.values()], rows)
+    found = statistics(view.task, view.received, [view.sent, *peers.values()], rows)
     g2 = with_all(found.norm2)
 
     def of(update: int) -> tuple[Floats, Floats]:

@@ -86,6 +86,9 @@ def serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", mo
 
 def _serve(grid: Grid, context: Context, prepared: Prepared, funnel: "Funnel", model: State | None) -> None:
     plans = list(scheduled(prepared.plans, funnel.after))
+    if prepared.config.federation.step != 1:
+        what = "federation.server_lr is set, and Flower's averaging takes the whole step"
+        raise FedauditError("server-lr", what, "Remove it, or train with the local engine.")
     if any(plan.canaries is not None for _, plan in plans):
         what = "a running canary is taken out of what the server keeps, which Flower's strategies do not do"
         raise FedauditError("canary-running", what, 'Set audit.canary.mode = "probes", or train with the local engine.')

@@ -89,7 +89,7 @@ class UpdateWatch:
         assert view.received is not None
         update = OneUpdate(
             received=view.received,
-            sent=view.weights,
+            sent=view.sent,
             task=view.task,
             examples=examples,
             parties=whose,
@@ -157,7 +157,7 @@ def _by_records(view: View, shown: Shown, whose: tuple[str, ...]) -> bool:
     for name in biases:
         mean = np.average([one[name] for one in sent], axis=0, weights=many)
         moved = np.abs(mean - view.received[name]).max(initial=0.0)
-        if np.abs(mean - view.weights[name]).max(initial=0.0) > WEIGHED * moved + 1e-6:
+        if np.abs(mean - view.sent[name]).max(initial=0.0) > WEIGHED * moved + 1e-6:
             return False
     return True
 
