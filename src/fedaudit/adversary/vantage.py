@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.errors import NotGrantedError
-from fedaudit.federation import ServerStep
-from fedaudit.types import Floats, Grant, Ints, ModelKind, Moment, Round, State, Task, Vantage
+from fedaudit.types import Floats, Grant, Ints, ModelKind, Moment, Round, ServerStep, State, Task, Vantage
 
 Serve = Callable[[Any, State, Floats], Floats]  # (task, state, outputs) -> outputs as they are served
 

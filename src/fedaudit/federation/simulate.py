@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from fedaudit.defences.shared import NONE, Defence
-from fedaudit.federation import START, ServerStep, scheduled
+from fedaudit.federation import START, scheduled
 from fedaudit.learn.many import Batch, Stacked, linear_layers
 from fedaudit.learn.tasks import TorchTask, Training, tensor, tensors
-from fedaudit.types import Moment, Party, Plan, Records, Round, State, Trained
+from fedaudit.types import Moment, Party, Plan, Records, Round, ServerStep, State, Trained
 
 
 @dataclass(frozen=True)

@@ -203,6 +203,31 @@ class Round:
 
 
 @dataclass(frozen=True)
+class ServerStep:
+    """How much of the mean update a server adds to the model (its learning rate). It acts on the parameters; statistics
+    and counters of normalisations are those of the mean."""
+
+    lr: float
+    names: Sequence[str]  # of the parameters
+
+    def towards(self, mean: State, received: State) -> State:
+        """The next global model: part of the way to the mean of what was sent, or beyond it."""
+        return mean if self.lr == 1 else _moved(received, mean, self.lr, self.names)
+
+    def back(self, reached: State, received: State) -> State:
+        """The mean of what was sent, from two consecutive global models."""
+        return reached if self.lr == 1 else _moved(received, reached, 1 / self.lr, self.names)
+
+
+def _moved(start: State, end: State, part: float, names: Sequence[str]) -> State:
+    moved = {}
+    for name in names:
+        before = np.asarray(start[name], np.float64)
+        moved[name] = np.asarray(before + part * (end[name] - before), end[name].dtype)
+    return {**end, **moved}
+
+
+@dataclass(frozen=True)
 class Guarantee:
     """A differential-privacy claim. It may be compared with an empirical epsilon only if unit and adjacency agree."""
 
