@@ -37,7 +37,7 @@ def test_a_share_by_hand() -> None:
     ("points", "share"),
     [
         ([point for point in formula.fitted_on() if point.data in DATA], 0.9),
-        (formula.demo(), 1.0),  # nothing was fitted on these
+        (formula.demo(), 1.0),  # not in the fit
         (formula.with_noise(of_demo=True), 1.0),
     ],
     ids=["fitted", "demo", "noise"],
