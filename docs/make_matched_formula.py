@@ -63,8 +63,8 @@ NOISY = (  # "Noise on whole updates", ten rounds, damping 1: weights, members, 
     (683, 450, 4, 74.1),
     (171, 1800, 4, 51.2),
 )
-# The demo's federation with other models, 40 rounds, seed 0; not in the fit, but for other runs of the default model (the
-# first two). 6,260 members, 1,565 a party.
+# The demo's federation with other models, 40 rounds, seed 0; not in the fit, but for other runs of the default model
+# (the first two). 6,260 members, 1,565 a party.
 DEMO = (
     (49, 6260, 94.7), (196, 1565, 100), (12.3, 6260, 45.5), (49, 1565, 99.0), (6.13, 6260, 21.1), (24.5, 1565, 95.3),
     (3.07, 6260, 13.3), (12.3, 1565, 78.8), (1.53, 6260, 9.3), (6.13, 1565, 52.9), (9.6, 6260, 26.8),
