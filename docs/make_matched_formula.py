@@ -9,16 +9,15 @@ other models.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 from scipy.optimize import least_squares
 from scipy.stats import norm
 
-from fedaudit.results.expected import AT_ONE_PERCENT, DATA, NOISE, SPREAD, FederationShape, distance, expected, scaled
+from fedaudit.results.expected import AT_ONE_PERCENT, DATA, NOISE, SPREAD, FederationShape, distance, expected
 
 STORED = Path(__file__).with_name("matched_map.json")
 CLEAR = (0.02, 0.995)  # between these a measured share says how large d' is
@@ -159,16 +158,6 @@ def in_interval(points: Sequence[Point]) -> tuple[int, int]:
     return sum(r.low <= p.found <= r.high for r, p in zip(ranges, points, strict=True)), len(points)
 
 
-def pairs() -> Iterator[tuple[Point, Point]]:
-    """Two models of the same federation, the second with at most half as many weights."""
-    for one, other in combinations([*fitted_on(), *demo()], 2):
-        large, small = sorted((one, other), key=lambda p: -p.weights)
-        same = (large.data, large.rounds) == (small.data, small.rounds)
-        sizes_agree = abs(large.members / small.members - 1) < 0.02
-        if same and sizes_agree and large.clear and small.weights < 0.6 * large.weights:
-            yield large, small
-
-
 def main() -> None:
     print("constants", [f"{x:.3f}" for x in exponents()])
     print("by data", {data: f"{constant:.3f}" for data, constant in by_data().items()}, "used", dict(DATA))
@@ -189,14 +178,6 @@ def main() -> None:
         found = expected(p.shape, p.data)
         print(f"| {p.weights:g} | {p.members:g} | {p.noise:g} | {100 * p.found:.1f} "
               f"| {100 * found.value:.0f} ({100 * found.low:.0f}–{100 * found.high:.0f}) |")  # fmt: skip
-    compared = [
-        (r.low <= small.found <= r.high, small.found - r.value)
-        for large, small in pairs()
-        for r in [scaled(large.found, small.weights / large.weights)]
-    ]
-    off = np.sqrt(np.mean([miss**2 for _, miss in compared]))
-    kept = sum(ok for ok, _ in compared)
-    print(f"smaller models from larger ones: {kept} of {len(compared)} in the interval; off by {off:.3f} (rms)")
     print("noise", NOISE)
 
 

@@ -10,7 +10,6 @@ from fedaudit.report import helps, render, words
 from fedaudit.report.helps import Help
 from fedaudit.report.panels import guarantee
 from fedaudit.results.advice import ADVICE, OF_RUN, Confirmed, Risk, federation_of, named, save, sentences
-from fedaudit.results.expected import scaled
 from fedaudit.results.gate import parse_limit
 from fedaudit.stats.strongest import allowed, epsilon_for
 from fedaudit.types import Estimate
@@ -40,44 +39,11 @@ def test_secure_aggregation_helps_as_much_as_this_run_measured() -> None:
     assert "give away about as much" in found(results)["Secure aggregation alone would not help"].text
 
 
-def filtered(share: float, **run: object) -> Json:
-    results = builder.minimal(share, 0.95)
-    for one in (results["results"][0], results["headlines"][0]):
-        one["attack"] = "matched-filter"
-    results["run"] |= {"config": builder.CONFIG, "weights_per_member": {"global": 49.0, "local": 196.0}} | run
-    return results
-
-
-def test_a_smaller_model_is_proposed_with_what_the_map_expects_of_it() -> None:
-    told = found(filtered(0.947))["A smaller model"]
+def test_where_something_leaks_a_search_is_proposed_and_no_smaller_model() -> None:
+    told = found(builder.minimal(0.077, 0.712))["A search for what keeps the model"]
     assert told.basis == "rule"
-    assert "here 49, with a first hidden layer of 512" in told.text
-    for part, said in ((1 / 4, "a quarter"), (1 / 16, "a sixteenth")):  # with the figures of the map
-        at = scaled(0.947, part)
-        assert f"with {said} of the width about {100 * at.value:.0f}" in told.text
-        assert f"({at.text})" in told.text
-    usual = found(filtered(0.947, config={"model": {"name": "mlp"}}))["A smaller model"]
-    assert "here 49. By what was measured elsewhere" in usual.text
-    linear = builder.CONFIG | {"model": {"name": "linear"}}
-    own = builder.CONFIG | {"model": {"name": "package.module:factory", "hidden": [512]}}
-    for silent in (
-        filtered(0.947, config=linear),
-        filtered(0.947, config=own),
-        filtered(0.947, config={"model": {"name": "mlp", "hidden": []}}),
-        filtered(0.947, config={"model": {"name": "mlp", "rank": 4}}),
-        filtered(0.947, filter_share=0.1),
-        filtered(0.947, weights_per_member={}),
-        filtered(0.999),  # so many that nobody knows how strong the filter is
-        filtered(0.012),
-        builder.minimal(0.947, 0.95),  # another attack
-    ):
-        assert "A smaller model" not in found(silent)
-
-
-def test_a_width_below_what_was_measured_is_not_quoted() -> None:
-    told = found(filtered(0.3, weights_per_member={"global": 0.5}))["A smaller model"].text
-    assert "a quarter of the width about" in told
-    assert "a sixteenth" not in told
+    assert "hardly from unmix" in told.text
+    assert "A search for what keeps the model" not in found(builder.minimal(0.009, 0.503))
 
 
 def test_differential_privacy_is_proposed_where_something_leaks_and_nothing_is_claimed() -> None:

@@ -19,7 +19,7 @@ from fedaudit.results.advice import Risk, Tried
 from fedaudit.results.document import load
 from fedaudit.results.gate import judge, parse_limit
 from fedaudit.session import trials
-from fedaudit.session.advise import CONFIRMING, _about, _places, advise, compared, looking_at, points
+from fedaudit.session.advise import CONFIRMING, _about, _masking, _places, advise, compared, looking_at, points
 from fedaudit.session.levers import NO_CHANGE, Change, changed, levers, together
 from fedaudit.session.run import run
 from fedaudit.session.search import (
@@ -140,7 +140,9 @@ def test_the_named_points() -> None:
     }
     assert [one.name for one in found["limit"]] == ["cheap", "strong", "useless"]  # the most accurate first
     wide = [replace(one, upper=0.9) for one in FIELD]
-    assert points(wide, own, parse_limit("auc < 0.5"))["limit"][0].name == "useless"  # nothing is below: the nearest
+    assert (
+        points(wide, own, parse_limit("auc < 0.5"))["limit"][0].name == "strong"
+    )  # nothing is below: the nearest of use
     early = [replace(one, rounds=2) for one in FIELD]
     assert points(early, own, parse_limit("auc < 0.5"), ["federation.rounds"]) == {}
 
@@ -196,6 +198,9 @@ def test_what_must_stay_is_not_moved() -> None:
     assert "'model'" in error.value.todo
     with pytest.raises(FedauditError, match="none of the levers"):
         levers(base, ["rate"], ["federation"])
+    with pytest.raises(FedauditError, match=r"'federation\.secag' is no section and no key") as error:
+        levers(base, keep=["federation.secag"])
+    assert "'federation.secagg'" in error.value.todo
 
 
 def test_several_changes_become_one_configuration() -> None:
@@ -213,7 +218,10 @@ def test_noise_that_promises_nothing_replaces_no_promise() -> None:
     promised = {"name": "dp-fedavg", "noise": 1.0, "clip": 1.0}
     base = parse({"defences": [promised], "federation": {"parties": 20}})
     found = [change.name for lever in levers(base) for change in lever.positions]
-    assert not [name for name in found if "update noise" in name]
+    assert not [name for name in found if "update" in name or "user-level" in name]
+    base = parse({"defences": [{"name": "dp-sgd", "noise": 3.0, "clip": 1.0}]})
+    found = [change.name for lever in levers(base) for change in lever.positions]
+    assert not [name for name in found if "DP-SGD" in name or "subject-level" in name or "clipping" in name]
 
 
 def test_a_stronger_defence_replaces_one_in_its_slot_and_a_milder_one_is_not_tried() -> None:
@@ -465,6 +473,34 @@ def idle(pieces: Any, *_: Any) -> Any:
     """Nothing may be left to do."""
     assert not pieces
     yield from ()
+
+
+def test_a_look_is_of_its_own_round_or_there_is_none(tmp_path: Path) -> None:
+    given, limit = leaking(tmp_path), parse_limit("auc < 0.6")
+    bench = Bench(tmp_path, 1, lambda: None, lambda _: None)
+    train_until(Trial(bench.folder(given), given, 4), lambda *_: None)
+    one = Contender(NO_CHANGE, given, bench.folder(given))
+    with pytest.raises(FedauditError, match="is at round 4, and what was seen after round 2 was not kept"):
+        LeverSearch(given, [], limit)._looked_at(bench, one, 2, {})
+
+
+@pytest.mark.parametrize(
+    ("vantages", "limit", "masked"),
+    [
+        (["client", "server"], "auc < 0.6", True),
+        (["client"], "auc < 0.6", False),
+        (["client", "server"], "auc[vantage=server] < 0.6", False),
+    ],
+)
+def test_updates_are_masked_where_a_server_is_an_adversary(vantages: list[str], limit: str, masked: bool) -> None:
+    base = parse({"audit": {"vantages": vantages}})
+    assert bool(_masking(base, levers(base), parse_limit(limit))) == masked
+
+
+def test_a_limit_about_an_attack_that_does_not_exist_is_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(FedauditError, match="losss"):
+        advise(config(), parse_limit("auc[attack=losss] < 0.6"), tmp_path, 1, silent, lambda _: None)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_search_looks_after_every_rung_and_keeps_what_it_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -316,12 +316,13 @@ def advise(
     *limit* (the most accurate below it). Those runs were not used for choosing, and their intervals are the ones to
     quote. Where nothing leaks, it says so after two audits.
 
-    [advise] in the configuration says which levers may be moved, what must stay, and how much may be trained (25
-    audits). Killed and started again, it goes on. OUT/advice.json and advice.html say what to change, what that gains
-    and what it costs; OUT/advised.toml is the changed configuration, OUT/advised-free.toml and advised-cheap.toml are
-    the other points'. A limit is met when `fedaudit gate` would call it safe: the upper end of the interval is below.
+    [advise] in the configuration says which levers may be moved, what must stay, and how much may be trained (12
+    runs of the federation as it is, counted in rounds). Killed and started again, it goes on. OUT/advice.json and
+    advice.html say what to change, what that gains and what it costs; OUT/advised.toml is the changed
+    configuration, OUT/advised-free.toml and advised-cheap.toml are the other points'. A limit is met when `fedaudit
+    gate` would call it safe: the upper end of the interval is below.
 
-    Exit codes: 0 a change was confirmed, 3 none was.
+    Exit codes: 0 a change was confirmed, or that none is needed; 3 none was.
     """
     from fedaudit.config.schema import load_config
     from fedaudit.files import refuse_foreign, writing
@@ -354,6 +355,8 @@ def write_advice(advice: "Advice", advised: "Mapping[str, Config]", out: Path) -
     from fedaudit.toml import written
 
     save(advice, out)
+    for old in out.glob(ADVISED.replace(".toml", "*.toml")):
+        old.unlink()
     for point, config in advised.items():
         told = f"# This comes nearest to {advice.limit}. It was not confirmed to meet it.\n"
         head = told if point == LIMIT and not advice.recommended else ""

@@ -334,7 +334,9 @@ class AdviseSection(Section):
     keep: Annotated[tuple[str, ...], Once] = Field(
         (), description='sections and keys that must stay as they are, such as "model" or "federation.rounds"'
     )
-    budget: Positive = Field(25.0, description="how much may be trained, in audits of the federation as it is")
+    budget: Positive = Field(
+        12.0, description="how much may be trained, in runs of the federation as it is, counted in rounds"
+    )
 
 
 def decisive(written: Mapping[str, Any]) -> dict[str, Any]:

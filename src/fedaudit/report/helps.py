@@ -4,14 +4,13 @@ A rule says what it rests on: "measured" where this run shows the effect itself,
 it, "tried" where one has (`fedaudit advise`). Nothing here is a promise; whoever trains again compares the two runs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedaudit.report import words
 from fedaudit.report.values import LONGEST, Results, clean
 from fedaudit.report.words import Finding
-from fedaudit.results.expected import ExpectedShare, scaled
 from fedaudit.stats.strongest import allowed, epsilon_for
 from fedaudit.stats.wording import count, fpr_of, full_text, rate, share, value_of
 from fedaudit.types import AuditResult, Estimate
@@ -93,55 +92,15 @@ def _secure_aggregation(results: Results, found: list[Finding], name: str | None
     return Help(title, text, "measured")
 
 
-def _smaller_model(results: Results, found: list[Finding], name: str | None) -> Help | None:
-    """By the map of docs/matched-filter.md: a first hidden layer of a quarter and a sixteenth of the width."""
-    weights = results.run.weights_per_member.get("global")
-    filtered = [e for e in words.pooled(results) if e.attack == "matched-filter" and e.model == "global"]
-    now = next((est for e in filtered if (est := e.estimates.get("tpr@0.01")) is not None), None)
-    if not (weights and _can_be_narrower(results) and now and now.value is not None and now.low is not None):
+def _search(results: Results, found: list[Finding], name: str | None) -> Help | None:
+    if not any(f.tone in ("found", "weak") for f in found):
         return None
-    narrower = {part: said for part, said in NARROWER.items() if weights * part >= FEWEST_WEIGHTS}
-    if not (FOUND[0] < now.low and now.value < FOUND[1] and narrower):
-        return None
-    told = [f"with {said} of the width about {_about(scaled(now.value, part))}" for part, said in narrower.items()]
     text = (
-        f"The matched filter found {full_text('tpr@0.01', now)} from the global models at 1 % false accusations. "
-        "What counts for it is how many weights its layer has for each member in the sum: here "
-        f"{weights:,.3g}{_width(results)}. By what was measured elsewhere (docs/matched-filter.md), "
-        f"{', and '.join(told)} would be found. What that does to the accuracy, another run must show; "
-        "“fedaudit advise” makes it."
+        "“fedaudit advise CONFIG --limit ...” trains and attacks changes that keep the model: noise on the updates, "
+        "other models, rates, epochs and rounds, alone and together. Do not rely on a smaller model alone: it "
+        "hides from the matched filter, and hardly from unmix (docs/what-helps.md)."
     )
-    return Help("A smaller model", text, "rule")
-
-
-NARROWER = {1 / 4: "a quarter", 1 / 16: "a sixteenth"}
-FOUND = (0.03, 0.995)  # between these, the share that was found says how strong the filter is
-FEWEST_WEIGHTS = 0.08  # for each member: the map begins there
-
-
-def _about(found: ExpectedShare) -> str:
-    return f"{share(found.value)} ({found.text})"
-
-
-def _model(results: Results) -> Mapping[str, object]:
-    model = results.run.config.get("model")
-    return model if isinstance(model, Mapping) else {}
-
-
-def _can_be_narrower(results: Results) -> bool:
-    """Is it a plain mlp with hidden layers, most of which lies in the layer that the filter looked at?"""
-    model = _model(results)
-    plain = model.get("hidden") != [] and not (model.get("rank") or model.get("projection"))
-    return model.get("name") == "mlp" and plain and results.run.filter_share >= MOST_OF_IT
-
-
-def _width(results: Results) -> str:
-    hidden = _model(results).get("hidden")
-    first = hidden[0] if isinstance(hidden, Sequence) and hidden else None
-    return f", with a first hidden layer of {count(first)}" if isinstance(first, int) else ""
-
-
-MOST_OF_IT = 0.5  # of the model's weights
+    return Help("A search for what keeps the model", text, "rule")
 
 
 def _differential_privacy(results: Results, found: list[Finding], name: str | None) -> Help | None:
@@ -240,7 +199,7 @@ RULES: tuple[Rule, ...] = (
     _same_population,
     _whole_audit,
     _secure_aggregation,
-    _smaller_model,
+    _search,
     _differential_privacy,
     _fewer_rounds,
     _overfitting,

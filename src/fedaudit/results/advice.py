@@ -84,8 +84,6 @@ class Confirmed:
     strongest: Risk | None  # of all attacks, also of those that the limit does not speak of
     guarantee: Statement | None
     unmasked: Risk | None = None  # the largest for a server that sees every update, where the change masks them
-    weights: OrNull[Number] = None  # of the filter's layer, for each member in the sum
-    weights_before: OrNull[Number] = None
     # accuracy, accuracy-before, accuracy-difference, risk-difference
     estimates: ByName = field(default_factory=dict)
 
@@ -185,7 +183,9 @@ def sentences(advice: Advice, limit: Rule) -> list[str]:
         return ["None of the changes could be trained again with another seed, so nothing is advised."]
     told: list[str] = []
     one = next((c for c in advice.confirmed if c.name == (advice.recommended or advice.nearest)), None)
-    if one is not None:
+    if one is None:
+        told.append(f"No change could be trained again at {number_text(limit.metric, limit.limit)}.")
+    else:
         told += [_verdict(one, limit, advice.recommended is not None), *_of_the_limit(one, limit, advice.confidence)]
     told += [_other(other, limit, point) for other in advice.confirmed for point in other.points if point in PRICES]
     told.append(
@@ -204,7 +204,6 @@ def _of_the_limit(one: Confirmed, limit: Rule, confidence: float) -> list[str]:
         found = _span(limit.metric, one.strongest)
         told.append(f"Of all attacks that were made on it, {one.strongest.whose} finds most: {found}.")
     told += [_accuracy(one)] if one.accuracy and one.accuracy_before else []
-    told += [why] if (why := _weights(one)) else []
     if one.unmasked is not None:
         found = f"{_span(limit.metric, one.unmasked)}, by {one.unmasked.whose}"
         told.append(f"A server that sees every update, without secure aggregation, would have {found}.")
@@ -215,14 +214,6 @@ def _of_the_limit(one: Confirmed, limit: Rule, confidence: float) -> list[str]:
     elif one.name != NO_CHANGE:
         told.append("It promises nothing: the figures were measured.")
     return told
-
-
-def _weights(one: Confirmed) -> str:
-    """Why it helps, as far as that is known."""
-    if one.weights is None or one.weights_before is None or one.weights > 0.8 * one.weights_before:
-        return ""
-    now, before = f"{one.weights:.2g}", f"{one.weights_before:.2g}"
-    return f"The sum then has {now} weights for each member where it had {before}: less room for what is one record's."
 
 
 def _other(one: Confirmed, limit: Rule, point: str) -> str:

@@ -82,13 +82,6 @@ def expected(shape: FederationShape, data: str | None = None) -> ExpectedShare:
     return _between(low, value, high)
 
 
-def scaled(measured: float, weights: float) -> ExpectedShare:
-    """The share that a model with so many times the weights is expected to give away, where `measured` was found: the
-    same data, and so the same c."""
-    value = (NORMAL.inv_cdf(min(max(measured, 0.01), 0.9999)) + AT_ONE_PERCENT) * weights**WEIGHTS
-    return _between(value, value, value)
-
-
 def distance(shape: FederationShape, constant: float) -> float:
     """d' without noise: by how many standard deviations of an outsider's score a member's lies higher."""
     powers = shape.weights**WEIGHTS * (shape.members / 1000) ** MEMBERS * float(shape.rounds) ** ROUNDS

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.config.schema import AdviseSection, Config
 from fedaudit.errors import FedauditError
 from fedaudit.results import advice as results
@@ -34,19 +35,19 @@ from fedaudit.results.schema import SCHEMA
 from fedaudit.session.levers import MASKING, NO_CHANGE, Change, Lever, changed, levers
 from fedaudit.session.prepare import refuse_unauthorised
 from fedaudit.session.run import Progress
-from fedaudit.session.search import LeverSearch, most_rounds, right, rungs, upper, worst
+from fedaudit.session.search import HALF, LeverSearch, most_rounds, right, rungs, upper, worst
 from fedaudit.session.trials import Bench, Trial
 from fedaudit.stats.strongest import proved_ends
 from fedaudit.stats.wording import fpr_of
-from fedaudit.types import AuditResult
+from fedaudit.types import AuditResult, Vantage
 
 CONFIRMING = 4  # changes that are tried again with another seed, at most
-FEWEST = 8  # audits, for a search that could find anything: the federation as it is, twice, what confirms, and two more
+FEWEST = 8  # audits: the unchanged federation with two seeds, the confirming runs, and two for the search
 CHEAP = 0.02  # of accuracy
 GLOBAL = ("global", ANY, "")  # models of findings that are there with masked updates, too; those that failed have none
 # What a search asks where nobody named attacks. Against the filter alone, narrow models look as if they helped; unmix
 # finds as much in them as in wide ones.
-LEADING = ("loss", "matched-filter", "unmix")
+ASKED = ("loss", "matched-filter", "unmix")
 BESIDE = ("unmix", "matched-filter+layer=all")  # what confirming runs ask as well
 # How a confirming run lies to the limit. The gate's word for the first is not repeated: no run proves that.
 LIES = {Decision.SAFE: "below the limit", Decision.UNDECIDED: "undecided", Decision.VIOLATED: "above the limit"}
@@ -58,7 +59,7 @@ def advise(
     """The advice, and by the name of each point that was confirmed its configuration."""
     refuse_unauthorised(config)
     rate, section = _asked(limit), config.advise or AdviseSection()
-    config = looking_at(config.model_copy(update={"advise": None}), None, rate)
+    config = looking_at(config.model_copy(update={"advise": None}), _named(config, limit), rate)
     found = levers(config, section.levers, section.keep)
     always = _masking(config, found, limit)
     found = [lever for lever in found if lever.name != MASKING]
@@ -67,11 +68,13 @@ def advise(
     with progress(f"Trying {places} of many changes", most) as step:
         bench = Bench(out, workers, step, tell)
         own = Unchanged.trained(bench, config, limit)
-        searched = _searched(config, limit, own.attacks)
-        field = [] if own.quiet else LeverSearch(searched, found, limit, always=always, places=places).run(bench)
-        looks = [look for one in field for look in one.told(config.federation.rounds)]
         again = Again(bench, config, own.attacks, limit, masked=bool(always))
-        confirmed = again.unchanged() if own.quiet else again.points(points(looks, own.look, limit, section.keep))
+        looks, confirmed = list[Tried](), again.unchanged() if own.quiet else []
+        if not (own.quiet and again.still_quiet()):
+            searched = _searched(config, limit, own.attacks)
+            field = LeverSearch(searched, found, limit, always=always, places=places).run(bench)
+            looks = [look for one in field for look in one.told(config.federation.rounds)]
+            confirmed = again.points(points(looks, own.look, limit, section.keep))
     return _advice(config, limit, [own.look, *looks], confirmed, bench)
 
 
@@ -88,6 +91,15 @@ def _asked(limit: Rule) -> float | None:
     return rate
 
 
+def _named(config: Config, limit: Rule) -> list[str] | None:
+    """With the attack that the limit names, where attacks are named."""
+    if limit.attack is None or limit.attack == ANY:
+        return None
+    ATTACKS.understood(limit.attack)  # or it is refused
+    named = config.audit.attacks
+    return None if named is None else list(dict.fromkeys((*named, limit.attack)))
+
+
 def _places(budget: float, config: Config) -> int:
     """How many configurations can be begun so that everything takes at most so many audits."""
     if budget < FEWEST:
@@ -102,15 +114,16 @@ def _places(budget: float, config: Config) -> int:
 def _masking(config: Config, found: Sequence[Lever], limit: Rule) -> list[Change]:
     """Secure aggregation, where it is a lever and changes anything of what the limit speaks of."""
     here = [change for lever in found if lever.name == MASKING for change in lever.positions]
-    return here if limit.vantage in (None, ANY) and limit.party is None else []
+    seen = Vantage.SERVER in config.audit.vantages
+    return here if seen and limit.vantage in (None, ANY) and limit.party is None else []
 
 
 def _searched(config: Config, limit: Rule, possible: Sequence[str]) -> Config:
     """With the attacks of a search: those that the limit or the configuration names, or those that lead."""
-    named = None if limit.attack in (None, ANY) else (str(limit.attack),)
+    named = None if limit.attack in (None, ANY) else [str(limit.attack)]
     if named or config.audit.attacks is not None or "matched-filter" not in possible:
         return looking_at(config, named, None)
-    return looking_at(config, LEADING, None)
+    return looking_at(config, ASKED, None)
 
 
 def looking_at(config: Config, attacks: Sequence[str] | None, rate: float | None) -> Config:
@@ -136,7 +149,7 @@ class Unchanged:
 
     @classmethod
     def trained(cls, bench: Bench, config: Config, limit: Rule) -> Unchanged:
-        folder, planned = bench.folder(config), config.federation.rounds
+        folder, planned = own_folder(bench, config), config.federation.rounds
         if failed := bench.run([Trial(folder, config, planned)]):
             what = f"the federation as it is could not be trained: {failed[folder].why}"
             raise FedauditError("not-trained", what, "Try it with `fedaudit run` first.")
@@ -158,6 +171,12 @@ class Unchanged:
         return cls(look, list(attacks), below(look, limit) or not leaks(gate, limit))
 
 
+def own_folder(bench: Bench, config: Config) -> Path:
+    """Not that of the search's first configuration, which may be the same and is looked at earlier."""
+    folder = bench.folder(config)
+    return folder.with_name(f"own-{folder.name}")
+
+
 def leaks(gate: Gate, limit: Rule) -> bool:
     """Is anything found for sure that chance does not explain?"""
     chance = fpr_of(limit.metric) or 0.5
@@ -177,10 +196,12 @@ def points(looks: Sequence[Tried], own: Tried, limit: Rule, keep: Sequence[str] 
     seen = [look for look in looks if look.risk and (look.rounds == look.of or not rounds_stay)]
     by_risk = sorted(seen, key=lambda look: (look.risk.value if look.risk else math.inf, -right(look)))
     under = sorted((look for look in seen if below(look, limit)), key=lambda look: -right(look))
-    found = {results.LIMIT: under or by_risk[:1]}
+    useful = [look for look in by_risk if right(look) >= HALF * right(own)]
+    found = {results.LIMIT: under or (useful or by_risk)[:1]}
     if own.accuracy and own.accuracy.value is not None:
         for name, cost in ((results.FREE, 0.0), (results.CHEAP, CHEAP)):
-            found[name] = [look for look in by_risk if right(look) >= own.accuracy.value - cost][:1]
+            lower = [look for look in by_risk if look.risk and own.risk and look.risk.value < own.risk.value]
+            found[name] = [look for look in lower if right(look) >= own.accuracy.value - cost][:1]
     return {name: which for name, which in found.items() if which}
 
 
@@ -197,6 +218,11 @@ class Again:
     def unchanged(self) -> list[Confirmed]:
         return self._compared({results.LIMIT: NO_CHANGE})
 
+    def still_quiet(self) -> bool:
+        """Does the unchanged federation keep the limit, or show nothing, when it is asked everything?"""
+        gate = judge(self.bench.folder(self._other_seed(NO_CHANGE, everything=True)), [self.limit])
+        return gate.exit_code == PASSED or not leaks(gate, self.limit)
+
     def points(self, wanted: Mapping[str, Sequence[Tried]]) -> list[Confirmed]:
         found = self._compared({name: _change(which[0]) for name, which in wanted.items()})
         limit = next((one for one in found if results.LIMIT in one.points), None)
@@ -204,7 +230,8 @@ class Again:
             [look for look in wanted[results.LIMIT][1:] if below(look, self.limit)] if results.LIMIT in wanted else []
         )
         if limit is not None and not limit.meets:
-            lower = [look for look in others if limit.risk is None or _lower(look, wanted[results.LIMIT][0])]
+            known = {one.name for one in found}
+            lower = [look for look in others if look.name not in known and _lower(look, wanted[results.LIMIT][0])]
             if lower and len(found) < CONFIRMING:
                 found += self._compared({results.LIMIT: _change(lower[0])})
         return found
@@ -212,7 +239,7 @@ class Again:
     def _compared(self, wanted: Mapping[str, Change]) -> list[Confirmed]:
         """What several points have come to is trained once."""
         changes = {change.name: change for change in wanted.values()}
-        before = self._other_seed(NO_CHANGE)
+        before = self._other_seed(NO_CHANGE, everything=True)
         runs = {name: self._other_seed(change, everything=True) for name, change in changes.items()}
         failed = self._run(list({self.bench.folder(one): one for one in (before, *runs.values())}.values()))
         plain = {name: self._other_seed(changes[name]) for name, config in runs.items() if config in failed}
@@ -234,6 +261,8 @@ class Again:
     def _run(self, configs: Sequence[Config]) -> list[Config]:
         """To their ends. Returns those that failed."""
         failed = self.bench.run([Trial(self.bench.folder(one), one, one.federation.rounds) for one in configs])
+        for why in dict.fromkeys(news.why for news in failed.values()):
+            self.bench.tell(why)
         return [one for one in configs if self.bench.folder(one) in failed]
 
     def _other_seed(self, change: Change, everything: bool = False) -> Config:
@@ -241,7 +270,7 @@ class Again:
         Updates are not masked, so that the same run tells what masking changes."""
         plain = {key: value for key, value in change.overrides.items() if not self.masked or key not in OF_MASKING}
         new = changed(self.config, replace(change, overrides=plain))
-        if everything and change is not NO_CHANGE and "matched-filter" in self.attacks:
+        if everything and "matched-filter" in self.attacks:
             new = looking_at(new, list(dict.fromkeys((*self.attacks, *BESIDE))), None)
         sure = 1 - (1 - self.config.audit.confidence) / CONFIRMING
         federation = new.federation.model_copy(update={"seed": self.config.federation.seed + 1})
@@ -275,7 +304,6 @@ def compared(
     ours, theirs = (_result(documents[folder], risk) for folder in (after, before))
     difference = risk_difference((after, ours), (before, theirs), limit.metric) if ours and theirs else None
     notes = [finding.note for finding in gate.findings if finding.note]
-    weights = {folder: documents[folder].run.weights_per_member.get("global") for folder in (after, before)}
     return Confirmed(
         name=change.name,
         points=names,
@@ -289,10 +317,8 @@ def compared(
         risk_before=_risk_of(theirs, limit.metric),
         largest_before=worst(judge(before, [limit])),
         strongest=most_found(documents[after], limit, masked),
-        unmasked=worst(whole) if masked else None,
+        unmasked=worst(whole) if masked and len(gate.findings) < len(whole.findings) else None,
         guarantee=documents[after].run.guarantee,
-        weights=weights[after],
-        weights_before=weights[before],
         estimates=results.named(
             accuracy=documents[after].accuracy,
             accuracy_before=documents[before].accuracy,
@@ -338,9 +364,10 @@ def _advice(
     bench: Bench,
 ) -> tuple[Advice, dict[str, Config]]:
     of_limit = [one for one in confirmed if results.LIMIT in one.points]
-    recommended = next((one for one in of_limit if one.meets), None)
+    meeting = [one for one in confirmed if one.meets]
+    recommended = max(meeting, key=lambda one: one.accuracy.value or 0.0 if one.accuracy else 0.0, default=None)
     nearest = recommended or min(of_limit, key=lambda one: _upper(one.risk), default=None)
-    own = bench.folder(config)
+    own = own_folder(bench, config)
     advice = Advice(
         schema=SCHEMA,
         limit=limit.text.replace(">", "<"),
@@ -355,7 +382,8 @@ def _advice(
         about=_about(own),
     )
     advice = replace(advice, sentences=results.sentences(advice, limit))
-    pasted = {point: one for one in confirmed for point in one.points if point != results.LIMIT or one is nearest}
+    pasted = {point: one for one in confirmed for point in one.points if point != results.LIMIT}
+    pasted |= {results.LIMIT: nearest} if nearest else {}
     return advice, {point: changed(config, Change(one.name, one.words, one.overrides)) for point, one in pasted.items()}
 
 

@@ -3,7 +3,7 @@ keys of the configuration.
 
 | lever | why it may help |
 |---|---|
-| `model` | What a sum gives away of each record grows with the weights for each member in it; most models are large. |
+| `model` | A smaller one often learns more, and hides from the filter; unmix finds about as much in it. |
 | `update` | Noise on every update, or less of it sent. Noise spreads over all weights, learning needs few directions. |
 | `training` | Noise inside the parties, which differential privacy is proved for; clipping, weight decay, dropout. |
 | `rate` | With fewer rounds, a higher learning rate; under noise, whatever rate it takes. |
@@ -68,6 +68,7 @@ def levers(config: Config, wanted: Sequence[str] | None = None, keep: Sequence[s
     for name in wanted or ():
         if name not in LEVERS:
             raise FedauditError("unknown-lever", f"advise.levers: there is no lever {name!r}", suggest(name, LEVERS))
+    _known(config, keep)
     found = []
     for name, positions in LEVERS.items():
         if wanted is None or name in wanted:
@@ -77,6 +78,16 @@ def levers(config: Config, wanted: Sequence[str] | None = None, keep: Sequence[s
         todo = "Name other levers in advise.levers, or keep less in advise.keep."
         raise FedauditError("nothing-to-try", "none of the levers can change anything of this federation", todo)
     return found
+
+
+def _known(config: Config, keep: Sequence[str]) -> None:
+    """A word that names nothing would keep nothing, without a word."""
+    sections = {name: type(getattr(config, name)) for name in ("data", "federation", "model", "audit")}
+    keys = {f"{name}.{key}" for name, kind in sections.items() for key in kind.model_fields}
+    for word in keep:
+        if word not in {*sections, *keys, "defences"}:
+            what = f"advise.keep: {word!r} is no section and no key of this configuration"
+            raise FedauditError("unknown-key", what, suggest(word, {*sections, *keys, "defences"}))
 
 
 def touches(change: Change, keep: Sequence[str]) -> bool:
@@ -144,7 +155,7 @@ def _model(config: Config) -> Iterator[Change]:
 
 
 def _update(config: Config) -> Iterator[Change]:
-    """Nothing that promises nothing where a defence of the updates is in place, because it would be replaced."""
+    """Where a defence of the updates is in place, only one with a promise may replace it."""
     for strength in UPDATE_NOISES:
         told = f"let every party add noise of {strength:g} times its norm to its update (it promises nothing)"
         yield from _unless_filled(
@@ -160,18 +171,18 @@ def _update(config: Config) -> Iterator[Change]:
         )
     told = f"let every party clip its update and add noise (user-level DP, noise {USER_NOISE:g})"
     user = {"name": "dp-fedavg", "clip": CLIP, "noise": USER_NOISE, "local": True}
-    yield Change("user-level DP", told, {}, defence=user)
+    yield from _unless_promised(config, Change("user-level DP", told, {}, defence=user))
 
 
 def _training(config: Config) -> Iterator[Change]:
     for noise, clip in DP_SGD:
         told = f"train with DP-SGD (clip {clip:g}, noise {noise:g})"
         clipped = "" if clip == CLIP else f", clip {clip:g}"
-        yield Change(
-            f"DP-SGD, noise {noise:g}{clipped}", told, {}, defence={"name": "dp-sgd", "clip": clip, "noise": noise}
-        )
+        sgd = {"name": "dp-sgd", "clip": clip, "noise": noise}
+        yield from _unless_promised(config, Change(f"DP-SGD, noise {noise:g}{clipped}", told, {}, defence=sgd))
     subject = {"name": "higradavg", "clip": CLIP, "noise": SUBJECT_NOISE}
-    yield Change("subject-level DP", f"train with subject-level DP (noise {SUBJECT_NOISE:g})", {}, defence=subject)
+    told = f"train with subject-level DP (noise {SUBJECT_NOISE:g})"
+    yield from _unless_promised(config, Change("subject-level DP", told, {}, defence=subject))
     told = f"clip every record's gradient to {CLIP:g}"
     yield from _unless_filled(config, Change("clipping", told, {}, defence={"name": "clip-only", "clip": CLIP}))
     told = f"train with weight decay {WEIGHT_DECAY:g}"
@@ -186,6 +197,16 @@ def _unless_filled(config: Config, change: Change) -> Iterator[Change]:
     """Not where a defence of the federation's own would be replaced by one that promises nothing."""
     new = parse({"defences": [dict(change.defence)]}).defences[0]
     if not any(_shares_slot(own, new) for own in config.defences):
+        yield change
+
+
+PROMISING = ("dp-sgd", "higradavg", "dp-fedavg")
+
+
+def _unless_promised(config: Config, change: Change) -> Iterator[Change]:
+    """Not where a promise of the federation's own would be replaced by another, perhaps a weaker one."""
+    new = parse({"defences": [dict(change.defence)]}).defences[0]
+    if not any(own.name in PROMISING and _shares_slot(own, new) for own in config.defences):
         yield change
 
 

@@ -1,14 +1,14 @@
 """The search of `fedaudit advise`: which positions of the levers leave most accuracy for the least risk?
 
-1. First every lever by itself. Then each next generation combines the best so far, as NSGA-II does: parents are
-   configurations that no other beats in both risk and accuracy; a child moves all levers that either of the two has
-   moved, and now and then one of its own, or one back (docs/decisions/0017-search.md).
+1. First levers by themselves, for half of the places. Then each next generation combines the best so far, as NSGA-II
+   does: parents are configurations that no other beats in both risk and accuracy; a child moves all levers that either
+   of the two has moved, and now and then one of its own, or one back (docs/decisions/0017-search.md).
 2. All are trained for a quarter of the rounds. A quarter of them go on to half of the rounds, and half of those to the
    end: front by front, the configurations that no other beats in both, spread over the accuracies. Every look counts
    as a federation that stops there.
 
-A model that has lost more than half of what the best one has learnt by then is looked for last: it is an answer to
-nobody, whatever it hides.
+A model with less than half of the best accuracy at that look goes on last: it is an answer to nobody, whatever it
+hides.
 
 Looks are kept beside the runs, and proposals depend on nothing but the looks before them. A search that was killed and
 is begun again therefore makes the same proposals, and trains only what is missing.
@@ -38,7 +38,7 @@ ATTEMPTS = 20  # to find a child that was not proposed before
 PARTS = (0.25, 0.5, 1.0)  # of the rounds, after which runs are looked at
 ON = (1.0, 0.25, 0.125)  # the share of the configurations that is trained up to each
 HALF = 0.5  # of the accuracy of the best one
-LEADING = ("update", "model")  # levers that did most on the demo's federation, on which this was built
+FIRST = ("update", "model")  # levers that did most on the demo's federation, on which this was built
 
 
 Moved = Mapping[str, Change]  # by lever, those that are not where they were
@@ -54,6 +54,7 @@ class Contender:
     _: KW_ONLY
     moved: Moved = field(default_factory=dict)
     status: str = ""
+    unfit: bool = False  # nothing was trained
     looks: tuple[Tried, ...] = ()
 
     @property
@@ -88,6 +89,10 @@ def stopped(change: Change, rounds: int, of: int) -> Change:
 
 
 # ------------------------------------------------------------------ the search
+
+
+class LookLostError(FedauditError):
+    """A run went on before anybody had kept what was seen of it."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,8 @@ class LeverSearch:
             new = [self.contender(bench, moved) for moved in wave]
             known = {one.folder for one in field}
             field += self.trained(bench, [one for one in new if one.folder not in known], rungs(self.config)[0])
-            left = min(GENERATION, self.places - sum(bool(one.looks) for one in field))
+            begun = sum(not one.unfit for one in field)
+            left = min(GENERATION, self.places - begun)
             wave = children(field, self.levers, left, rng) if left > 0 and len(field) < 2 * self.places else []
         return field
 
@@ -135,7 +141,9 @@ class LeverSearch:
             config = changed(self.config, change)
             return Contender(change, config, bench.folder(config), moved=moved)
         except FedauditError as error:
-            return Contender(change, None, bench.out / change.name, moved=moved, status=f"does not fit: {error.what}")
+            return Contender(
+                change, None, bench.out / change.name, moved=moved, status=f"does not fit: {error.what}", unfit=True
+            )
 
     def trained(self, bench: Bench, field: Sequence[Contender], rung: int) -> list[Contender]:
         """All of them up to this rung, with what was seen there."""
@@ -157,12 +165,14 @@ class LeverSearch:
                 keep(one.folder, look, self.limit)
                 return replace(one, looks=(*one.looks, look))
             why, unfit = wrong.why, wrong.what == UNFIT and not one.looks
+        except LookLostError:
+            raise
         except FedauditError as error:
             why, unfit = error.what, False
         after = f" after round {one.last.rounds}" if one.looks else ""
         status = f"does not fit: {why}" if unfit else f"failed{after}: {why}"
         bench.tell(f"{one.change.name}: {status}")
-        return replace(one, status=status)
+        return replace(one, status=status, unfit=unfit)
 
 
 def rungs(config: Config) -> list[int]:
@@ -185,6 +195,9 @@ def most_rounds(places: int, rungs: Sequence[int]) -> int:
 def looked(one: Contender, rung: int, planned: int, limit: Rule) -> Tried:
     """What a run has come to after this round."""
     gate, document = judge(one.folder, [limit]), load(one.folder)
+    if document.run.rounds != rung:
+        what = f"{one.folder} is at round {document.run.rounds}, and what was seen after round {rung} was not kept"
+        raise LookLostError("look-lost", what, "Advise in another folder.")
     return replace(
         tried(stopped(one.change, rung, planned), rung, planned),
         risk=worst(gate),
@@ -238,7 +251,7 @@ def _key(moved: Moved) -> frozenset[tuple[str, str]]:
 def singles(levers: Sequence[Lever]) -> list[Moved]:
     """Every position by itself: two of the levers that do most, then one of every lever, and so on."""
     ranked = [
-        (place / 2 + LEADING.index(lever.name) / 10 if lever.name in LEADING else place + 0.6, lever.name, change)
+        (place / 2 + FIRST.index(lever.name) / 10 if lever.name in FIRST else place + 0.6, lever.name, change)
         for lever in levers
         for place, change in enumerate(lever.positions)
     ]
