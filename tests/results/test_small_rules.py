@@ -75,3 +75,5 @@ def test_an_accuracy_is_told_beside_what_it_was_before() -> None:
     assert "The model is right on" in told("accuracy", "accuracy-before")
     assert "The model is right on" not in told("accuracy")
     assert "The model is right on" not in told()
+    assert "What it costs is not known" in told()
+    assert "hardly a model any more" not in told("accuracy", "accuracy-before")

@@ -138,7 +138,9 @@ def test_the_named_points() -> None:
         "free": "best",
         "cheap": "cheap",
     }
-    assert [one.name for one in found["limit"]] == ["cheap", "strong", "useless"]  # the most accurate first
+    assert [one.name for one in found["limit"]] == ["cheap", "strong"]  # the most accurate first, none without use
+    assert points([FIELD[4]], own, parse_limit("auc < 0.03"))["limit"][0].name == "useless"  # if there is nothing else
+    assert points([look("riskier", 0.99, 0.9)], own, parse_limit("auc < 0.5")).keys() == {"limit"}  # that is no gain
     wide = [replace(one, upper=0.9) for one in FIELD]
     assert (
         points(wide, own, parse_limit("auc < 0.5"))["limit"][0].name == "strong"

@@ -21,6 +21,7 @@ from fedaudit.types.stored import Flag, Many, Number, OrNull, Whole
 NO_CHANGE = "as it is"  # the name of the federation without a change
 ADVICE, PAGE, ADVISED = "advice.json", "advice.html", "advised.toml"
 FREE, CHEAP, LIMIT = "free", "cheap", "limit"  # the points of a search that have a name
+HALF = 0.5  # of an accuracy: what has less is an answer to nobody
 OF_RUN = "advice"  # the folder in a run's own, where advice about it is looked for
 
 
@@ -187,7 +188,7 @@ def sentences(advice: Advice, limit: Rule) -> list[str]:
         told.append(f"No change could be trained again at {number_text(limit.metric, limit.limit)}.")
     else:
         told += [_verdict(one, limit, advice.recommended is not None), *_of_the_limit(one, limit, advice.confidence)]
-    told += [_other(other, limit, point) for other in advice.confirmed for point in other.points if point in PRICES]
+    told += [_other(other, limit, one) for other in advice.confirmed if set(other.points) & set(PRICES)]
     told.append(
         "These are the attacks that were tried, on this federation and on one training run: a limit that is kept here "
         "is not proof that nobody can do better."
@@ -195,6 +196,7 @@ def sentences(advice: Advice, limit: Rule) -> list[str]:
     return told
 
 
+NO_PRICE = "What it costs is not known: this model has no accuracy (a regression has none)."
 PRICES = {FREE: "Without a loss of accuracy in the search", CHEAP: "For at most two points of accuracy in the search"}
 
 
@@ -203,7 +205,9 @@ def _of_the_limit(one: Confirmed, limit: Rule, confidence: float) -> list[str]:
     if one.risk and one.strongest and one.strongest.place != one.risk.place:
         found = _span(limit.metric, one.strongest)
         told.append(f"Of all attacks that were made on it, {one.strongest.whose} finds most: {found}.")
-    told += [_accuracy(one)] if one.accuracy and one.accuracy_before else []
+    told += [_accuracy(one)] if one.accuracy and one.accuracy_before else [NO_PRICE]
+    if one.accuracy and one.accuracy_before and (one.accuracy.value or 0) < HALF * (one.accuracy_before.value or 0):
+        told.append("That is less than half of what the model was right on: hardly a model any more.")
     if one.unmasked is not None:
         found = f"{_span(limit.metric, one.unmasked)}, by {one.unmasked.whose}"
         told.append(f"A server that sees every update, without secure aggregation, would have {found}.")
@@ -216,9 +220,12 @@ def _of_the_limit(one: Confirmed, limit: Rule, confidence: float) -> list[str]:
     return told
 
 
-def _other(one: Confirmed, limit: Rule, point: str) -> str:
+def _other(one: Confirmed, limit: Rule, at_limit: Confirmed | None) -> str:
+    price = PRICES[FREE if FREE in one.points else CHEAP]
+    if at_limit is not None and one.name == at_limit.name:
+        return f"{price}, nothing lower was found than that."
     risk = _span(limit.metric, one.risk) if one.risk else "no value"
-    text = f"{PRICES[point]}: {one.words}. With another seed the largest risk is {risk}"
+    text = f"{price}: {one.words}. With another seed the largest risk is {risk}"
     if one.largest_before is not None:
         text += f", without the change {_span(limit.metric, one.largest_before)}"
     if one.accuracy_difference is not None and one.accuracy_difference.value is not None:

@@ -35,7 +35,7 @@ from fedaudit.results.schema import SCHEMA
 from fedaudit.session.levers import MASKING, NO_CHANGE, Change, Lever, changed, levers
 from fedaudit.session.prepare import refuse_unauthorised
 from fedaudit.session.run import Progress
-from fedaudit.session.search import HALF, LeverSearch, most_rounds, right, rungs, upper, worst
+from fedaudit.session.search import LeverSearch, most_rounds, right, rungs, upper, worst
 from fedaudit.session.trials import Bench, Trial
 from fedaudit.stats.strongest import proved_ends
 from fedaudit.stats.wording import fpr_of
@@ -43,6 +43,7 @@ from fedaudit.types import AuditResult, Vantage
 
 CONFIRMING = 4  # changes that are tried again with another seed, at most
 FEWEST = 8  # audits: the unchanged federation with two seeds, the confirming runs, and two for the search
+MOST_PLACES = 1000  # configurations of one search
 CHEAP = 0.02  # of accuracy
 GLOBAL = ("global", ANY, "")  # models of findings that are there with masked updates, too; those that failed have none
 # What a search asks where nobody named attacks. Against the filter alone, narrow models look as if they helped; unmix
@@ -82,13 +83,18 @@ def _asked(limit: Rule) -> float | None:
     """The false-positive rate that the limit speaks of. A limit that chance alone breaks is refused."""
     rate = fpr_of(limit.metric)
     if limit.metric != "auc" and rate is None:
-        what = f"--limit {limit.text!r}: advice is about an AUC or a TPR at an FPR between 0 and 1"
+        what = f"--limit {said(limit)!r}: advice is about an AUC or a TPR at an FPR between 0 and 1"
         raise FedauditError("limit-metric", what, 'Write "tpr@0.01 < 0.02" or "auc < 0.6".')
     chance = 0.5 if rate is None else rate
     if limit.limit <= chance:
-        what = f"--limit {limit.text!r}: a guess alone has {limit.metric} {chance:g}, so that nothing can be below it"
+        what = f"--limit {said(limit)!r}: a guess alone has {limit.metric} {chance:g}, so that nothing can be below it"
         raise FedauditError("limit-below-chance", what, f"Set a limit above {chance:g}.")
     return rate
+
+
+def said(limit: Rule) -> str:
+    """As it was given: a rule says what must not be."""
+    return limit.text.replace(">", "<")
 
 
 def _named(config: Config, limit: Rule) -> list[str] | None:
@@ -106,7 +112,7 @@ def _places(budget: float, config: Config) -> int:
         what = f"advise.budget = {budget:g} audits are too few to search: {CONFIRMING + 2} are kept for confirming"
         raise FedauditError("budget-too-small", what, f"Give at least {FEWEST}.")
     left, places = (budget - CONFIRMING - 2) * config.federation.rounds, 2
-    while most_rounds(places + 1, rungs(config)) <= left:
+    while most_rounds(places + 1, rungs(config)) <= left and places < MOST_PLACES:
         places += 1
     return places
 
@@ -151,7 +157,7 @@ class Unchanged:
     def trained(cls, bench: Bench, config: Config, limit: Rule) -> Unchanged:
         folder, planned = own_folder(bench, config), config.federation.rounds
         if failed := bench.run([Trial(folder, config, planned)]):
-            what = f"the federation as it is could not be trained: {failed[folder].why}"
+            what = f"the federation as it is could not be trained: {failed[folder].why.rstrip('.')}"
             raise FedauditError("not-trained", what, "Try it with `fedaudit run` first.")
         gate, document = judge(folder, [limit]), load(folder)
         look = Tried(
@@ -196,8 +202,8 @@ def points(looks: Sequence[Tried], own: Tried, limit: Rule, keep: Sequence[str] 
     seen = [look for look in looks if look.risk and (look.rounds == look.of or not rounds_stay)]
     by_risk = sorted(seen, key=lambda look: (look.risk.value if look.risk else math.inf, -right(look)))
     under = sorted((look for look in seen if below(look, limit)), key=lambda look: -right(look))
-    useful = [look for look in by_risk if right(look) >= HALF * right(own)]
-    found = {results.LIMIT: under or (useful or by_risk)[:1]}
+    useful = [look for look in by_risk if right(look) >= results.HALF * right(own)]
+    found = {results.LIMIT: [look for look in under if look in useful] or under or (useful or by_risk)[:1]}
     if own.accuracy and own.accuracy.value is not None:
         for name, cost in ((results.FREE, 0.0), (results.CHEAP, CHEAP)):
             lower = [look for look in by_risk if look.risk and own.risk and look.risk.value < own.risk.value]
@@ -370,7 +376,7 @@ def _advice(
     own = own_folder(bench, config)
     advice = Advice(
         schema=SCHEMA,
-        limit=limit.text.replace(">", "<"),
+        limit=said(limit),
         confidence=1 - (1 - config.audit.confidence) / CONFIRMING,
         rungs=rungs(config),
         tried=looks,

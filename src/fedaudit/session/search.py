@@ -37,7 +37,6 @@ GENERATION, PARENTS = 8, 5  # configurations that are proposed at a time, and th
 ATTEMPTS = 20  # to find a child that was not proposed before
 PARTS = (0.25, 0.5, 1.0)  # of the rounds, after which runs are looked at
 ON = (1.0, 0.25, 0.125)  # the share of the configurations that is trained up to each
-HALF = 0.5  # of the accuracy of the best one
 FIRST = ("update", "model")  # levers that did most on the demo's federation, on which this was built
 
 
@@ -268,7 +267,7 @@ def right(look: Tried) -> float:
 def spread(looks: Sequence[Tried], count: int) -> list[int]:
     """The places of so many, front by front; of a front with too many, as far apart in accuracy as can be."""
     best = max(map(right, looks), default=0.0)
-    useful = [place for place, look in enumerate(looks) if look.risk and right(look) >= HALF * best]
+    useful = [place for place, look in enumerate(looks) if look.risk and right(look) >= results.HALF * best]
     rest = [place for place, look in enumerate(looks) if look.risk and place not in useful]
     chosen: list[int] = []
     for front in (*fronts(looks, useful), *fronts(looks, rest)):

@@ -27,7 +27,14 @@ from fedaudit.types import Moment, Round, State
 
 TRIALS = "trials"  # a run for each, in the advice's folder
 SECONDS = ".seconds"  # beside each run: the processor time that it took, in all the times it was begun
-OF_THE_FOLDER = ("locked", "not-writable", "not-empty", "orphaned", "other-run")  # errors that no configuration caused
+OF_THE_FOLDER = (
+    "locked",
+    "not-writable",
+    "not-empty",
+    "orphaned",
+    "other-run",
+    "file-changed",
+)  # errors that no configuration caused
 UNFIT = "unfit"  # said of a trial that was refused before anything was trained
 
 
