@@ -110,7 +110,8 @@ def make(cell: str, seed: int, out: Path) -> None:
         "federation": {
             "parties": PARTIES, "rounds": rounds, "local_epochs": 1, "batch_size": 16, "lr": lr, "seed": seed, **game
         },
-        "audit": {"attacks": attacks, "vantages": ["server"] if seed else ["client", "server"], "fpr": [0.01]},
+        "audit": {"attacks": attacks, "vantages": ["server"] if seed else ["client", "server"],
+                  "fpr": [0.05 if cell in FRESH else 0.01]},
     })  # fmt: skip
     run(config, folder, lambda *_: nullcontext(lambda: None), tell=lambda line: None)
 
