@@ -118,7 +118,7 @@ def make(cell: str, seed: int, out: Path) -> None:
 
 # ------------------------------------------------------------------ small local batches
 
-FEW_LINES, STEPS, OUTSIDERS = (1, 2, 4, 8, 16, 64), (1, 4, 16), 200
+FEW_LINES, STEPS, OUTSIDERS, RATE = (1, 2, 4, 8, 16, 64), (1, 4, 16), 200, 0.02
 LOOKED_AT = {  # what is looked at of a model that is fine-tuned whole
     "projres, 96 inputs": "lm_head",
     "projres, 384 inputs": "gpt_neox.layers.1.mlp.dense_4h_to_h",
@@ -138,7 +138,7 @@ def small(out: Path, seed: int = 0) -> None:
         found: dict[str, list[Block]] = {name: [] for name in LOOKED_AT}
         for _ in range(max(2, 32 // few)):
             drawn = lines.records.take(rng.permutation(len(lines.records))[: few + OUTSIDERS])
-            sent = task.train(base, drawn.take(np.arange(few)), Training("sgd", 0.1, steps, few), rng).state
+            sent = task.train(base, drawn.take(np.arange(few)), Training("sgd", RATE, steps, few), rng).state
             view: Any = SimpleNamespace(task=task, received=base, weights=sent)
             for name, layer in LOOKED_AT.items():
                 if name == text.PRESENCE:
