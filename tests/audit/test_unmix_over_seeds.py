@@ -67,7 +67,7 @@ def digits(folder: Path) -> dict[str, Any]:
 
 def world(name: str, seed: int, notes: Path) -> Config:
     if name == "adapter":
-        return adapted(notes, seed, 800, 2)
+        return adapted(notes, seed, 1000, 2)
     small = {"name": "cnn"} if name == "cnn" else {"name": "mlp", "hidden": [16]}
     return parse({
         "data": digits(notes.parent),
