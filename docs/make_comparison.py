@@ -1,4 +1,4 @@
-"""Makes docs/comparison.md: fedaudit beside the libraries that do part of its work, on the same work and in one run.
+"""Makes docs/comparison.md: fedaudit beside the libraries that do part of its work, on the same work.
 
     make compare                                            # installs what is missing into build/peers, and runs this
     python -m docs.make_comparison [PART ...]               # some parts; the others stay as the page has them
@@ -411,7 +411,7 @@ def page(kept: dict[str, Any]) -> str:
     lines = [
         "# Beside other libraries",
         "",
-        "What fedaudit computes, and what a library made for it computes on the same work, in one run of",
+        "What fedaudit computes, and what a library made for it computes on the same work, by",
         "`make compare` (`docs/make_comparison.py`). Settings of peers are tuned where there is something",
         "to tune. Times are of a shared machine and mean little; ratios come from runs in turn.",
     ]

@@ -311,7 +311,7 @@ CONFIRMED = (
     "These runs were not used for choosing; theirs are the intervals to quote."
 )
 TRIED = (
-    "First every lever by itself, then what the best of them make together, all for a quarter of the rounds. A quarter "
+    "First levers by themselves, then what the best of them make together, all for a quarter of the rounds. A quarter "
     "of them went on to the half, half of those to the end; each look is a federation that stops there. "
     "These figures were used for choosing, so the best of them look a little better than they are."
 )

@@ -71,7 +71,7 @@ def advise(
         own = Unchanged.trained(bench, config, limit)
         again = Again(bench, config, own.attacks, limit, masked=bool(always))
         looks, confirmed = list[Tried](), again.unchanged() if own.quiet else []
-        if not (own.quiet and again.still_quiet()):
+        if not (confirmed and again.still_quiet()):
             searched = _searched(config, limit, own.attacks)
             field = LeverSearch(searched, found, limit, always=always, places=places).run(bench)
             looks = [look for one in field for look in one.told(config.federation.rounds)]
@@ -107,9 +107,9 @@ def _named(config: Config, limit: Rule) -> list[str] | None:
 
 
 def _places(budget: float, config: Config) -> int:
-    """How many configurations can be begun so that everything takes at most so many audits."""
+    """How many configurations can be begun so that no more rounds are trained than so many runs have."""
     if budget < FEWEST:
-        what = f"advise.budget = {budget:g} audits are too few to search: {CONFIRMING + 2} are kept for confirming"
+        what = f"advise.budget = {budget:g} runs are too few to search: {CONFIRMING + 2} are kept for confirming"
         raise FedauditError("budget-too-small", what, f"Give at least {FEWEST}.")
     left, places = (budget - CONFIRMING - 2) * config.federation.rounds, 2
     while most_rounds(places + 1, rungs(config)) <= left and places < MOST_PLACES:

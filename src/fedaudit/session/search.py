@@ -11,7 +11,7 @@ A model with less than half of the best accuracy at that look goes on last: it i
 hides.
 
 Looks are kept beside the runs, and proposals depend on nothing but the looks before them. A search that was killed and
-is begun again therefore makes the same proposals, and trains only what is missing.
+is begun again therefore makes the same proposals, and trains only what is missing; what failed is tried again.
 """
 
 from __future__ import annotations
