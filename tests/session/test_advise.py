@@ -1,4 +1,4 @@
-"""Advice on a small real federation, and the halving that it rests on."""
+"""Advice on a small real federation, from its limit to its points."""
 
 import json
 import shutil
@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fedaudit.cli import auditing
@@ -15,116 +14,21 @@ from fedaudit.errors import FedauditError
 from fedaudit.files import writing
 from fedaudit.report.pages import advice_page
 from fedaudit.results import advice as results
-from fedaudit.results.advice import Risk, Tried
 from fedaudit.results.document import load
 from fedaudit.results.gate import judge, parse_limit
 from fedaudit.session import trials
 from fedaudit.session.advise import CONFIRMING, _about, _masking, _places, advise, compared, looking_at, points
-from fedaudit.session.levers import NO_CHANGE, Change, changed, levers, together
+from fedaudit.session.levers import NO_CHANGE, Change, changed, levers
 from fedaudit.session.run import run
 from fedaudit.session.search import (
-    Contender,
-    LeverSearch,
-    beats,
-    children,
-    fronts,
     most_rounds,
     rungs,
-    singles,
-    spread,
-    stopped,
-    tried,
 )
-from fedaudit.session.trials import TRIALS, Bench, Trial, kept, seconds, train_until
-from fedaudit.session.workers import News
+from fedaudit.session.trials import TRIALS, Trial, train_until
 from fedaudit.toml import written
-from fedaudit.trace.store import Store
-from fedaudit.types import Estimate, Moment, Vantage
+from fedaudit.types import Vantage
+from tests.session.advising import FIELD, advice_of, leaking, look
 from tests.worlds import config, in_turn, silent
-
-
-def look(name: str, risk: float, accuracy: float, upper: float | None = None) -> Tried:
-    right = Estimate("accuracy", accuracy, accuracy, accuracy, 0.95, "exact", "measured", 1, 1)
-    at = Risk(attack="loss", vantage="client", model="global", party=None, value=risk, low=risk, high=risk)
-    return replace(
-        tried(Change(name, name, {}), 10, 10),
-        risk=at,
-        upper=risk if upper is None else upper,
-        estimates=results.named(accuracy=right),
-    )
-
-
-def names(looks: list[Tried], places: list[int]) -> list[str]:
-    return [looks[place].name for place in places]
-
-
-FIELD = [
-    look("undefended", 0.9, 0.8),
-    look("best", 0.04, 0.75),
-    look("beaten", 0.05, 0.7),
-    look("strong", 0.02, 0.5),
-    look("useless", 0.001, 0.1),
-    look("hopeless", 0.95, 0.79),
-]
-
-
-def test_those_go_on_that_no_other_beats_and_useless_models_last() -> None:
-    assert set(names(FIELD, spread(FIELD, 3))) == {"undefended", "best", "strong"}
-    assert names(FIELD, spread(FIELD, 5))[3:] == ["beaten", "hopeless"]
-    assert names(FIELD, spread(FIELD, 6))[-1] == "useless"
-    assert names(FIELD, spread(FIELD, 1)) == ["undefended"]
-    assert set(names(FIELD, spread(FIELD, 2))) == {"undefended", "strong"}  # as far apart as can be
-
-
-def test_fronts_are_peeled_one_after_the_other() -> None:
-    """The slow twin: in a front nobody is beaten by anybody who was not taken before."""
-    rng = np.random.default_rng(0)
-    looks = [look(str(n), float(risk), float(right)) for n, (risk, right) in enumerate(rng.random((30, 2)))]
-    taken: set[int] = set()
-    for front in fronts(looks, range(30)):
-        left = set(range(30)) - taken
-        beaten = {p for p in left for o in left if beats(looks[o], looks[p])}
-        assert set(front) == left - beaten
-        taken |= set(front)
-    assert len(taken) == 30
-
-
-def test_the_frontier_is_what_no_other_beats_in_both() -> None:
-    assert results.frontier(FIELD) == {"undefended", "best", "strong", "useless"}
-
-
-def test_children_take_each_lever_from_their_parents_and_are_new() -> None:
-    base = parse({"federation": {"rounds": 8}})
-    found = levers(base, ["model", "update", "rate"])
-    field = [Contender(NO_CHANGE, base, Path("0"), looks=(look("0", 0.9, 0.5),))]
-    for n, moved in enumerate(singles(found)[:6], 1):
-        single = together(base, list(moved.values()))
-        field.append(
-            Contender(single, base, Path(str(n)), moved=moved, looks=(look(single.name, 0.9 - n / 10, 0.5 - n / 50),))
-        )
-    made = children(field, found, 8, np.random.default_rng(0))
-    assert made == children(field, found, 8, np.random.default_rng(0))
-    keys = [frozenset((lever, change.name) for lever, change in moved.items()) for moved in made]
-    assert len(keys) == len(set(keys)) == 8
-    assert not set(keys) & {frozenset((k, c.name) for k, c in one.moved.items()) for one in field}
-    assert sum(len(moved) > 1 for moved in made) >= 4  # what either parent has moved
-    assert children(field[:1], found, 8, np.random.default_rng(0)) == []  # nobody to make them with
-
-
-def test_levers_that_do_most_are_tried_first_and_every_lever_before_a_third_position() -> None:
-    order = [(name, change.name) for moved in singles(levers(parse({}))) for name, change in moved.items()]
-    assert [name for name, _ in order[:4]] == ["update", "model", "update", "model"]
-    assert {name for name, _ in order[:11]} >= {"rate", "training", "epochs", "batches", "frozen", "parties", "masking"}
-    assert len(order) == len(set(order))
-
-
-def test_what_was_trained_on_counts_as_a_federation_that_stops_there() -> None:
-    change = Change("noise", "add noise", {"defences": []})
-    assert stopped(change, 8, 8) is change
-    cut = stopped(change, 2, 8)
-    assert (cut.name, cut.words) == ("noise, 2 rounds", "add noise, and stop after 2 rounds")
-    assert cut.overrides == {"defences": [], "federation.rounds": 2}
-    assert stopped(NO_CHANGE, 2, 8).name == "2 rounds"
 
 
 def test_the_named_points() -> None:
@@ -147,93 +51,6 @@ def test_the_named_points() -> None:
     )  # nothing is below: the nearest of use
     early = [replace(one, rounds=2) for one in FIELD]
     assert points(early, own, parse_limit("auc < 0.5"), ["federation.rounds"]) == {}
-
-
-def test_changes_are_configurations_that_differ_in_what_they_say() -> None:
-    base = config(federation={"parties": 4, "rounds": 8, "local_epochs": 2})
-    found = {
-        change.name: changed(base, together(base, [change])) for lever in levers(base) for change in lever.positions
-    }
-    assert len(found) >= 18
-    assert len({new.hash() for new in found.values()} | {base.hash()}) == len(found) + 1
-    assert found["one local epoch"].federation.local_epochs == 1
-    assert found["frozen first layer"].federation.freeze == 1
-    assert found["2 larger parties"].federation.parties == 2
-    assert [v.value for v in found["secure aggregation"].audit.vantages] == ["client", "secagg-server"]
-    noises = [
-        (d.arguments()["noise"], d.arguments()["clip"])
-        for name, new in found.items()
-        if name.startswith("DP-SGD")
-        for d in new.defences
-    ]
-    assert noises == [(0.3, 1.0), (1.0, 1.0), (0.3, 0.1), (3.0, 1.0)]
-
-
-@pytest.mark.parametrize(
-    ("model", "smaller"),
-    [
-        ({"name": "mlp"}, [[64], [128], [32], [256], []]),
-        ({"name": "mlp", "hidden": [64]}, [[32], []]),
-        ({"name": "mlp", "hidden": [32, 16]}, [[32], []]),
-        ({"name": "linear"}, []),
-        ({"name": "cnn"}, [16]),
-        ({"name": "resnet20"}, ["resnet8"]),
-        ({"name": "lstm", "units": 64}, [32, 16]),
-    ],
-)
-def test_smaller_models(model: dict[str, Any], smaller: list[Any]) -> None:
-    base = parse({"model": model, "federation": {"rounds": 30, "lr": 1e-3}})
-    found = [change for lever in levers(base) if lever.name == "model" for change in lever.positions]
-    assert [next(iter(change.overrides.values())) for change in found] == smaller
-    for change in found:
-        assert changed(base, change).model != base.model
-
-
-def test_what_must_stay_is_not_moved() -> None:
-    base = parse({"federation": {"parties": 4}})
-    kept = {lever.name for lever in levers(base, keep=["model", "federation.lr", "defences"])}
-    assert kept.isdisjoint({"model", "rate", "update", "training"})
-    assert "epochs" in kept
-    assert [lever.name for lever in levers(base, ["rate"])] == ["rate"]
-    with pytest.raises(FedauditError, match="there is no lever 'modle'") as error:
-        levers(base, ["modle"])
-    assert "'model'" in error.value.todo
-    with pytest.raises(FedauditError, match="none of the levers"):
-        levers(base, ["rate"], ["federation"])
-    with pytest.raises(FedauditError, match=r"'federation\.secag' is no section and no key") as error:
-        levers(base, keep=["federation.secag"])
-    assert "'federation.secagg'" in error.value.todo
-
-
-def test_several_changes_become_one_configuration() -> None:
-    base = parse({"federation": {"parties": 4}})
-    by_name = {change.name: change for lever in levers(base) for change in lever.positions}
-    both = together(base, [by_name["one hidden layer of 64"], by_name["update noise 5"], by_name["DP-SGD, noise 1"]])
-    new = changed(base, both)
-    assert both.name == "one hidden layer of 64, update noise 5, DP-SGD, noise 1"
-    assert [d.name for d in new.defences] == ["update-noise", "dp-sgd"]
-    assert new.model.arguments() == {"hidden": (64,)} or new.model.arguments() == {"hidden": [64]}
-    assert together(base, []) is NO_CHANGE
-
-
-def test_noise_that_promises_nothing_replaces_no_promise() -> None:
-    promised = {"name": "dp-fedavg", "noise": 1.0, "clip": 1.0}
-    base = parse({"defences": [promised], "federation": {"parties": 20}})
-    found = [change.name for lever in levers(base) for change in lever.positions]
-    assert not [name for name in found if "update" in name or "user-level" in name]
-    base = parse({"defences": [{"name": "dp-sgd", "noise": 3.0, "clip": 1.0}]})
-    found = [change.name for lever in levers(base) for change in lever.positions]
-    assert not [name for name in found if "DP-SGD" in name or "subject-level" in name or "clipping" in name]
-
-
-def test_a_stronger_defence_replaces_one_in_its_slot_and_a_milder_one_is_not_tried() -> None:
-    base = config().model_copy(update={"defences": parse({"defences": [{"name": "l2", "strength": 1e-3}]}).defences})
-    found = {
-        change.name: changed(base, together(base, [change])) for lever in levers(base) for change in lever.positions
-    }
-    assert [d.name for d in found["DP-SGD, noise 1"].defences] == ["dp-sgd"]
-    assert [d.name for d in found["user-level DP"].defences] == ["l2", "dp-fedavg"]
-    assert "clipping" not in found
 
 
 def test_a_budget_is_counted_in_rounds_and_one_that_is_too_small_is_refused(tmp_path: Path) -> None:
@@ -273,21 +90,6 @@ def test_a_configuration_is_written_and_read_again(tmp_path: Path) -> None:
     given = given.model_copy(update={"defences": both})
     (tmp_path / "advised.toml").write_text(written(given.as_dict()))
     assert load_config(tmp_path / "advised.toml") == given
-
-
-LEAKING: dict[str, Any] = {
-    "data": {"name": "npz"},
-    "federation": {"parties": 4, "rounds": 8, "local_epochs": 4, "batch_size": 16, "lr": 3e-3},
-    "model": {"hidden": [64]},
-    "audit": {"attacks": ["loss", "fta-confidence"], "vantages": ["client"], "fpr": [0.1]},
-}
-
-
-def leaking(folder: Path) -> Config:
-    """Labels are drawn by lot: they can only be learnt by heart, so training longer leaks more."""
-    rng = np.random.default_rng(0)
-    np.savez(folder / "lots.npz", x=rng.normal(size=(2400, 20)).astype(np.float32), y=rng.integers(0, 4, 2400))
-    return parse({**LEAKING, "data": {"name": "npz", "path": str(folder / "lots.npz")}})
 
 
 Searched = tuple[Path, Config, results.Advice, dict[str, Config]]
@@ -388,21 +190,6 @@ def test_what_is_compared_is_the_same_attack_from_the_same_vantage(tmp_path: Pat
     assert "by fta-confidence (server, local models)" in told
 
 
-def advice_of(found: results.Confirmed) -> results.Advice:
-    return results.Advice(
-        schema=1,
-        limit="auc < 0.6",
-        confidence=0.975,
-        rungs=[],
-        tried=[],
-        confirmed=[found],
-        recommended=None,
-        nearest=found.name,
-        sentences=(),
-        cost=None,
-    )
-
-
 def test_advice_is_about_runs_of_its_federation_whatever_attacks_they_ask(tmp_path: Path) -> None:
     small: dict[str, Any] = {"federation": {"parties": 2, "rounds": 2}, "model": {"hidden": [4]}}
     given = config(**small, audit={"attacks": ["loss"]})
@@ -416,24 +203,6 @@ def test_advice_is_about_runs_of_its_federation_whatever_attacks_they_ask(tmp_pa
     assert about == results.federation_of(found)
     assert about != results.federation_of({**found, "federation": {**found["federation"], "lr": 0.5}})
     assert _about(tmp_path / "nowhere") is None
-
-
-def test_what_a_search_cost_is_known_although_it_was_stopped(tmp_path: Path) -> None:
-    one = leaking(tmp_path)
-    other = one.model_copy(update={"federation": one.federation.model_copy(update={"seed": 1})})
-    bench = Bench(tmp_path, 1, lambda: None, lambda _: None)
-    first, second = bench.folder(one), bench.folder(other)
-    spent = []
-    for until in (2, 4):
-        train_until(Trial(first, one, until), lambda *_: None)
-        spent.append(seconds(first))
-    assert 0 < spent[0] < spent[1]
-    train_until(Trial(first, one, 4), lambda *_: None)  # it has come this far
-    assert seconds(first) == spent[1]
-    bench.needed.add(first)
-    assert bench.cost(first) == 1
-    bench.needed.add(second)  # somebody's, without its time
-    assert bench.cost(first) is None
 
 
 def harmless(folder: Path) -> Config:
@@ -471,21 +240,6 @@ def test_with_masked_updates_a_point_is_judged_by_the_global_models(tmp_path: Pa
     assert masked.strongest.model == "global"
 
 
-def idle(pieces: Any, *_: Any) -> Any:
-    """Nothing may be left to do."""
-    assert not pieces
-    yield from ()
-
-
-def test_a_look_is_of_its_own_round_or_there_is_none(tmp_path: Path) -> None:
-    given, limit = leaking(tmp_path), parse_limit("auc < 0.6")
-    bench = Bench(tmp_path, 1, lambda: None, lambda _: None)
-    train_until(Trial(bench.folder(given), given, 4), lambda *_: None)
-    one = Contender(NO_CHANGE, given, bench.folder(given))
-    with pytest.raises(FedauditError, match="is at round 4, and what was seen after round 2 was not kept"):
-        LeverSearch(given, [], limit)._looked_at(bench, one, 2, {})
-
-
 @pytest.mark.parametrize(
     ("vantages", "limit", "masked"),
     [
@@ -503,112 +257,6 @@ def test_a_limit_about_an_attack_that_does_not_exist_is_refused_before_training(
     with pytest.raises(FedauditError, match="losss"):
         advise(config(), parse_limit("auc[attack=losss] < 0.6"), tmp_path, 1, silent, lambda _: None)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_search_looks_after_every_rung_and_keeps_what_it_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "work", in_turn)
-    raw = leaking(tmp_path).as_dict()
-    given = parse({**raw, "data": {**raw["data"], "limit": 400}, "audit": {**raw["audit"], "attacks": ["loss"]}})
-    limit, found = parse_limit("auc < 0.6"), levers(given, ["model", "rate", "training"])
-    bench = Bench(tmp_path, 1, lambda: None, lambda _: None)
-    field = LeverSearch(given, found, limit, places=6).run(bench)
-    looked = [one for one in field if one.looks]
-    assert len(looked) == 6
-    assert len([one for one in looked if len(one.looks) == 1]) == 4
-    assert sorted(len(one.looks) for one in looked)[-1] == 3  # one was trained to its end
-    best = next(one for one in looked if len(one.looks) == 3)
-    assert [look.rounds for look in best.looks] == [2, 4, 8]
-    assert all(kept(best.folder, look.rounds, limit) == look for look in best.looks)
-    assert [one.status for one in best.told(8)] == ["went on", "went on", "trained to the end"]
-    assert kept(best.folder, 2, parse_limit("tpr@0.1 < 0.6")) is None  # that was not looked at
-    assert kept(best.folder, 2, parse_limit("auc < 0.9")) == best.looks[0]  # a limit that is less strict sees the same
-    monkeypatch.setattr(trials, "work", idle)
-    again = LeverSearch(given, found, limit, places=6).run(bench)
-    assert [one.looks for one in again] == [one.looks for one in field]
-
-
-MODES: dict[str, dict[str, Any]] = {
-    "probes": {"mode": "probes", "probes": 16, "every": 2},
-    "running": {"mode": "running"},
-}
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_trial_ends_with_its_round_although_probes_come_between(tmp_path: Path, mode: str) -> None:
-    """Canaries are looked for in probes; those are no rounds. In two parts it finds what it finds at once."""
-    asked = {"attacks": ["loss", "canife"], "canary": MODES[mode] | {"steps": 5, "pool": 4}}
-    given = config(federation={"parties": 4, "rounds": 4}, model={"hidden": [8]}, audit=asked)
-    run(given, tmp_path / "whole", silent, tell=lambda _: None)
-    for until in (2, 4):
-        train_until(Trial(tmp_path / "trial", given, until), lambda *_: None)
-        assert load(tmp_path / "trial").run.rounds == until
-        probes = until // 2 * 16 if mode == "probes" else until
-        assert len(moments(tmp_path / "trial")) == until + probes
-    assert moments(tmp_path / "trial") == moments(tmp_path / "whole")
-    whole, trial = load(tmp_path / "whole"), load(tmp_path / "trial")
-    assert [(r.attack, r.estimates) for r in trial.results] == [(r.attack, r.estimates) for r in whole.results]
-    assert trial.failed == whole.failed  # so few steps make a canary that cannot be heard; the same one
-
-
-def moments(folder: Path) -> list[Moment]:
-    return [entry.moment for entry in Store.read(folder).entries()]
-
-
-def test_what_fails_in_its_first_rounds_is_not_said_to_be_unfit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed for want of memory, it might have fitted; what was refused before any training does not fit."""
-    monkeypatch.setattr(trials, "work", in_turn)
-    given, said = leaking(tmp_path), list[str]()
-    bench = Bench(tmp_path, 1, lambda: None, said.append)
-    limit = parse_limit("auc < 0.6")
-    one = Contender(Change("dropout", "drop", {}), given, tmp_path / "run")
-    search = LeverSearch(given, [], limit)
-
-    def after(contender: Contender, wrong: News | None) -> str:
-        return search._looked_at(bench, contender, 2, {contender.folder: wrong} if wrong else {}).status
-
-    killed = News(0, "failed", "", "its process was ended by SIGKILL (out of memory?)")
-    assert after(one, killed) == "failed: its process was ended by SIGKILL (out of memory?)"
-    known = replace(one, looks=(replace(look("dropout", 0.5, 0.5), rounds=2),))
-    assert after(known, News(0, "failed", "", "it died")) == "failed after round 2: it died"
-    assert after(one, None).startswith("failed: ")  # it left no results
-    by_name = {change.name: change for lever in levers(given) for change in lever.positions}
-    subjects = changed(given, together(given, [by_name["subject-level DP"]]))
-    unfit = Trial(tmp_path / TRIALS / "unfit", subjects, 2)
-    assert after(one, bench.run([unfit])[unfit.folder]).startswith("does not fit: [")
-    assert len(said) == 4
-
-
-def test_a_folder_that_cannot_be_written_is_no_change_that_does_not_fit(tmp_path: Path) -> None:
-    given = leaking(tmp_path)
-    (tmp_path / "trial").mkdir()
-    (tmp_path / "trial" / "notes.txt").write_text("somebody's")
-    with pytest.raises(FedauditError, match="not empty"):
-        train_until(Trial(tmp_path / "trial", given, 2), lambda *_: None)
-
-
-def test_the_cost_is_unknown_where_the_unchanged_federation_was_not_trained_again(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, 1, lambda: None, lambda _: None)
-    (tmp_path / "one.seconds").write_text("2.0\n")
-    bench.needed.add(tmp_path / "one")
-    assert bench.cost(tmp_path / "one") == 1
-    assert bench.cost(tmp_path / "never") is None
-    advice = results.Advice(
-        schema=1,
-        limit="auc < 0.6",
-        confidence=0.975,
-        rungs=[],
-        tried=[],
-        confirmed=[],
-        recommended=None,
-        nearest=None,
-        sentences=(),
-        cost=bench.cost(tmp_path / "never"),
-    )
-    results.save(advice, tmp_path)
-    assert "nan" not in (tmp_path / results.ADVICE).read_text().lower()
-    assert "audits of the federation as it is" not in advice_page(advice, "advice")
 
 
 def test_a_second_search_in_the_same_folder_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,156 @@
+"""The search over the levers: who goes on, what is proposed next, and what it keeps."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedaudit.config.schema import parse
+from fedaudit.errors import FedauditError
+from fedaudit.results import advice as results
+from fedaudit.results.advice import Tried
+from fedaudit.results.gate import parse_limit
+from fedaudit.session import trials
+from fedaudit.session.levers import NO_CHANGE, Change, changed, levers, together
+from fedaudit.session.search import (
+    Contender,
+    LeverSearch,
+    beats,
+    children,
+    fronts,
+    singles,
+    spread,
+    stopped,
+)
+from fedaudit.session.trials import TRIALS, Bench, Trial, kept, train_until
+from fedaudit.session.workers import News
+from tests.session.advising import FIELD, leaking, look
+from tests.worlds import in_turn
+
+
+def names(looks: list[Tried], places: list[int]) -> list[str]:
+    return [looks[place].name for place in places]
+
+
+def test_those_go_on_that_no_other_beats_and_useless_models_last() -> None:
+    assert set(names(FIELD, spread(FIELD, 3))) == {"undefended", "best", "strong"}
+    assert names(FIELD, spread(FIELD, 5))[3:] == ["beaten", "hopeless"]
+    assert names(FIELD, spread(FIELD, 6))[-1] == "useless"
+    assert names(FIELD, spread(FIELD, 1)) == ["undefended"]
+    assert set(names(FIELD, spread(FIELD, 2))) == {"undefended", "strong"}  # as far apart as can be
+
+
+def test_fronts_are_peeled_one_after_the_other() -> None:
+    """The slow twin: in a front nobody is beaten by anybody who was not taken before."""
+    rng = np.random.default_rng(0)
+    looks = [look(str(n), float(risk), float(right)) for n, (risk, right) in enumerate(rng.random((30, 2)))]
+    taken: set[int] = set()
+    for front in fronts(looks, range(30)):
+        left = set(range(30)) - taken
+        beaten = {p for p in left for o in left if beats(looks[o], looks[p])}
+        assert set(front) == left - beaten
+        taken |= set(front)
+    assert len(taken) == 30
+
+
+def test_the_frontier_is_what_no_other_beats_in_both() -> None:
+    assert results.frontier(FIELD) == {"undefended", "best", "strong", "useless"}
+
+
+def test_children_take_each_lever_from_their_parents_and_are_new() -> None:
+    base = parse({"federation": {"rounds": 8}})
+    found = levers(base, ["model", "update", "rate"])
+    field = [Contender(NO_CHANGE, base, Path("0"), looks=(look("0", 0.9, 0.5),))]
+    for n, moved in enumerate(singles(found)[:6], 1):
+        single = together(base, list(moved.values()))
+        field.append(
+            Contender(single, base, Path(str(n)), moved=moved, looks=(look(single.name, 0.9 - n / 10, 0.5 - n / 50),))
+        )
+    made = children(field, found, 8, np.random.default_rng(0))
+    assert made == children(field, found, 8, np.random.default_rng(0))
+    keys = [frozenset((lever, change.name) for lever, change in moved.items()) for moved in made]
+    assert len(keys) == len(set(keys)) == 8
+    assert not set(keys) & {frozenset((k, c.name) for k, c in one.moved.items()) for one in field}
+    assert sum(len(moved) > 1 for moved in made) >= 4  # what either parent has moved
+    assert children(field[:1], found, 8, np.random.default_rng(0)) == []  # nobody to make them with
+
+
+def test_levers_that_do_most_are_tried_first_and_every_lever_before_a_third_position() -> None:
+    order = [(name, change.name) for moved in singles(levers(parse({}))) for name, change in moved.items()]
+    assert [name for name, _ in order[:4]] == ["update", "model", "update", "model"]
+    assert {name for name, _ in order[:11]} >= {"rate", "training", "epochs", "batches", "frozen", "parties", "masking"}
+    assert len(order) == len(set(order))
+
+
+def test_what_was_trained_on_counts_as_a_federation_that_stops_there() -> None:
+    change = Change("noise", "add noise", {"defences": []})
+    assert stopped(change, 8, 8) is change
+    cut = stopped(change, 2, 8)
+    assert (cut.name, cut.words) == ("noise, 2 rounds", "add noise, and stop after 2 rounds")
+    assert cut.overrides == {"defences": [], "federation.rounds": 2}
+    assert stopped(NO_CHANGE, 2, 8).name == "2 rounds"
+
+
+def idle(pieces: Any, *_: Any) -> Any:
+    """Nothing may be left to do."""
+    assert not pieces
+    yield from ()
+
+
+def test_a_look_is_of_its_own_round_or_there_is_none(tmp_path: Path) -> None:
+    given, limit = leaking(tmp_path), parse_limit("auc < 0.6")
+    bench = Bench(tmp_path, 1, lambda: None, lambda _: None)
+    train_until(Trial(bench.folder(given), given, 4), lambda *_: None)
+    one = Contender(NO_CHANGE, given, bench.folder(given))
+    with pytest.raises(FedauditError, match="is at round 4, and what was seen after round 2 was not kept"):
+        LeverSearch(given, [], limit)._looked_at(bench, one, 2, {})
+
+
+def test_a_search_looks_after_every_rung_and_keeps_what_it_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "work", in_turn)
+    raw = leaking(tmp_path).as_dict()
+    given = parse({**raw, "data": {**raw["data"], "limit": 400}, "audit": {**raw["audit"], "attacks": ["loss"]}})
+    limit, found = parse_limit("auc < 0.6"), levers(given, ["model", "rate", "training"])
+    bench = Bench(tmp_path, 1, lambda: None, lambda _: None)
+    field = LeverSearch(given, found, limit, places=6).run(bench)
+    looked = [one for one in field if one.looks]
+    assert len(looked) == 6
+    assert len([one for one in looked if len(one.looks) == 1]) == 4
+    assert sorted(len(one.looks) for one in looked)[-1] == 3  # one was trained to its end
+    best = next(one for one in looked if len(one.looks) == 3)
+    assert [look.rounds for look in best.looks] == [2, 4, 8]
+    assert all(kept(best.folder, look.rounds, limit) == look for look in best.looks)
+    assert [one.status for one in best.told(8)] == ["went on", "went on", "trained to the end"]
+    assert kept(best.folder, 2, parse_limit("tpr@0.1 < 0.6")) is None  # that was not looked at
+    assert kept(best.folder, 2, parse_limit("auc < 0.9")) == best.looks[0]  # a limit that is less strict sees the same
+    monkeypatch.setattr(trials, "work", idle)
+    again = LeverSearch(given, found, limit, places=6).run(bench)
+    assert [one.looks for one in again] == [one.looks for one in field]
+
+
+def test_what_fails_in_its_first_rounds_is_not_said_to_be_unfit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed for want of memory, it might have fitted; what was refused before any training does not fit."""
+    monkeypatch.setattr(trials, "work", in_turn)
+    given, said = leaking(tmp_path), list[str]()
+    bench = Bench(tmp_path, 1, lambda: None, said.append)
+    limit = parse_limit("auc < 0.6")
+    one = Contender(Change("dropout", "drop", {}), given, tmp_path / "run")
+    search = LeverSearch(given, [], limit)
+
+    def after(contender: Contender, wrong: News | None) -> str:
+        return search._looked_at(bench, contender, 2, {contender.folder: wrong} if wrong else {}).status
+
+    killed = News(0, "failed", "", "its process was ended by SIGKILL (out of memory?)")
+    assert after(one, killed) == "failed: its process was ended by SIGKILL (out of memory?)"
+    known = replace(one, looks=(replace(look("dropout", 0.5, 0.5), rounds=2),))
+    assert after(known, News(0, "failed", "", "it died")) == "failed after round 2: it died"
+    assert after(one, None).startswith("failed: ")  # it left no results
+    by_name = {change.name: change for lever in levers(given) for change in lever.positions}
+    subjects = changed(given, together(given, [by_name["subject-level DP"]]))
+    unfit = Trial(tmp_path / TRIALS / "unfit", subjects, 2)
+    assert after(one, bench.run([unfit])[unfit.folder]).startswith("does not fit: [")
+    assert len(said) == 4

@@ -1,0 +1,93 @@
+"""Trials of a search: runs up to a round, what they cost, and what stops them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedaudit.errors import FedauditError
+from fedaudit.report.pages import advice_page
+from fedaudit.results import advice as results
+from fedaudit.results.document import load
+from fedaudit.session.run import run
+from fedaudit.session.trials import Bench, Trial, seconds, train_until
+from fedaudit.trace.store import Store
+from fedaudit.types import Moment
+from tests.session.advising import leaking
+from tests.worlds import config, silent
+
+
+def test_what_a_search_cost_is_known_although_it_was_stopped(tmp_path: Path) -> None:
+    one = leaking(tmp_path)
+    other = one.model_copy(update={"federation": one.federation.model_copy(update={"seed": 1})})
+    bench = Bench(tmp_path, 1, lambda: None, lambda _: None)
+    first, second = bench.folder(one), bench.folder(other)
+    spent = []
+    for until in (2, 4):
+        train_until(Trial(first, one, until), lambda *_: None)
+        spent.append(seconds(first))
+    assert 0 < spent[0] < spent[1]
+    train_until(Trial(first, one, 4), lambda *_: None)  # it has come this far
+    assert seconds(first) == spent[1]
+    bench.needed.add(first)
+    assert bench.cost(first) == 1
+    bench.needed.add(second)  # somebody's, without its time
+    assert bench.cost(first) is None
+
+
+MODES: dict[str, dict[str, Any]] = {
+    "probes": {"mode": "probes", "probes": 16, "every": 2},
+    "running": {"mode": "running"},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_trial_ends_with_its_round_although_probes_come_between(tmp_path: Path, mode: str) -> None:
+    """Canaries are looked for in probes; those are no rounds. In two parts it finds what it finds at once."""
+    asked = {"attacks": ["loss", "canife"], "canary": MODES[mode] | {"steps": 5, "pool": 4}}
+    given = config(federation={"parties": 4, "rounds": 4}, model={"hidden": [8]}, audit=asked)
+    run(given, tmp_path / "whole", silent, tell=lambda _: None)
+    for until in (2, 4):
+        train_until(Trial(tmp_path / "trial", given, until), lambda *_: None)
+        assert load(tmp_path / "trial").run.rounds == until
+        probes = until // 2 * 16 if mode == "probes" else until
+        assert len(moments(tmp_path / "trial")) == until + probes
+    assert moments(tmp_path / "trial") == moments(tmp_path / "whole")
+    whole, trial = load(tmp_path / "whole"), load(tmp_path / "trial")
+    assert [(r.attack, r.estimates) for r in trial.results] == [(r.attack, r.estimates) for r in whole.results]
+    assert trial.failed == whole.failed  # so few steps make a canary that cannot be heard; the same one
+
+
+def moments(folder: Path) -> list[Moment]:
+    return [entry.moment for entry in Store.read(folder).entries()]
+
+
+def test_a_folder_that_cannot_be_written_is_no_change_that_does_not_fit(tmp_path: Path) -> None:
+    given = leaking(tmp_path)
+    (tmp_path / "trial").mkdir()
+    (tmp_path / "trial" / "notes.txt").write_text("somebody's")
+    with pytest.raises(FedauditError, match="not empty"):
+        train_until(Trial(tmp_path / "trial", given, 2), lambda *_: None)
+
+
+def test_the_cost_is_unknown_where_the_unchanged_federation_was_not_trained_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, 1, lambda: None, lambda _: None)
+    (tmp_path / "one.seconds").write_text("2.0\n")
+    bench.needed.add(tmp_path / "one")
+    assert bench.cost(tmp_path / "one") == 1
+    assert bench.cost(tmp_path / "never") is None
+    advice = results.Advice(
+        schema=1,
+        limit="auc < 0.6",
+        confidence=0.975,
+        rungs=[],
+        tried=[],
+        confirmed=[],
+        recommended=None,
+        nearest=None,
+        sentences=(),
+        cost=bench.cost(tmp_path / "never"),
+    )
+    results.save(advice, tmp_path)
+    assert "nan" not in (tmp_path / results.ADVICE).read_text().lower()
+    assert "audits of the federation as it is" not in advice_page(advice, "advice")
