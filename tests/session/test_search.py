@@ -10,14 +10,13 @@ import pytest
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
 from fedaudit.results import advice as results
-from fedaudit.results.advice import Tried
+from fedaudit.results.advice import Tried, beats
 from fedaudit.results.gate import parse_limit
 from fedaudit.session import trials
 from fedaudit.session.levers import NO_CHANGE, Change, changed, levers, together
 from fedaudit.session.search import (
     Contender,
     LeverSearch,
-    beats,
     children,
     fronts,
     singles,

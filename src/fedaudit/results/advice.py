@@ -105,18 +105,22 @@ class Confirmed:
         return self.estimates.get("risk-difference")
 
 
+def right(look: Tried) -> float:
+    return look.accuracy.value or 0.0 if look.accuracy else 0.0
+
+
+def beats(one: Tried, other: Tried) -> bool:
+    """Is it better in risk or accuracy, and worse in neither?"""
+    assert one.risk is not None
+    assert other.risk is not None
+    mine, yours = (one.risk.value, -right(one)), (other.risk.value, -right(other))
+    return mine != yours and mine[0] <= yours[0] and mine[1] <= yours[1]
+
+
 def frontier(tried: Sequence[Tried]) -> set[str]:
     """The changes that no other beats in both accuracy and risk."""
-    seen = {
-        one.name: (one.accuracy.value, one.risk.value)
-        for one in tried
-        if one.risk and one.accuracy and one.accuracy.value is not None
-    }
-
-    def beaten(mine: tuple[float, float]) -> bool:
-        return any(other != mine and other[0] >= mine[0] and other[1] <= mine[1] for other in seen.values())
-
-    return {name for name, mine in seen.items() if not beaten(mine)}
+    seen = {one.name: one for one in tried if one.risk and one.accuracy and one.accuracy.value is not None}
+    return {name for name, mine in seen.items() if not any(beats(other, mine) for other in seen.values())}
 
 
 def named(**estimates: Estimate | None) -> dict[str, Estimate]:

@@ -27,7 +27,7 @@ from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.config.schema import AdviseSection, Config
 from fedaudit.errors import FedauditError
 from fedaudit.results import advice as results
-from fedaudit.results.advice import Advice, Confirmed, Risk, Tried
+from fedaudit.results.advice import Advice, Confirmed, Risk, Tried, right
 from fedaudit.results.compare import accuracy_difference, risk_difference
 from fedaudit.results.document import Document, load
 from fedaudit.results.gate import ANY, PASSED, Decision, Gate, Rule, judge, sees
@@ -35,7 +35,7 @@ from fedaudit.results.schema import SCHEMA
 from fedaudit.session.levers import MASKING, NO_CHANGE, Change, Lever, changed, levers
 from fedaudit.session.prepare import refuse_unauthorised
 from fedaudit.session.run import Progress
-from fedaudit.session.search import LeverSearch, most_rounds, right, rungs, upper, worst
+from fedaudit.session.search import LeverSearch, most_rounds, rungs, upper, worst
 from fedaudit.session.trials import Bench, Trial
 from fedaudit.stats.strongest import proved_ends
 from fedaudit.stats.wording import fpr_of

@@ -26,7 +26,7 @@ import numpy as np
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.results import advice as results
-from fedaudit.results.advice import Risk, Tried
+from fedaudit.results.advice import Risk, Tried, beats, right
 from fedaudit.results.document import load
 from fedaudit.results.gate import Gate, Rule, judge
 from fedaudit.session.levers import NO_CHANGE, Change, Lever, changed, together
@@ -260,10 +260,6 @@ def singles(levers: Sequence[Lever]) -> list[Moved]:
 # ------------------------------------------------------------------ who goes on
 
 
-def right(look: Tried) -> float:
-    return look.accuracy.value or 0.0 if look.accuracy else 0.0
-
-
 def spread(looks: Sequence[Tried], count: int) -> list[int]:
     """The places of so many, front by front; of a front with too many, as far apart in accuracy as can be."""
     best = max(map(right, looks), default=0.0)
@@ -286,10 +282,3 @@ def fronts(looks: Sequence[Tried], places: Sequence[int]) -> Iterator[list[int]]
         front = [place for place in left if not any(beats(looks[other], looks[place]) for other in left)]
         yield front
         left = [place for place in left if place not in front]
-
-
-def beats(one: Tried, other: Tried) -> bool:
-    assert one.risk is not None
-    assert other.risk is not None
-    mine, yours = (one.risk.value, -right(one)), (other.risk.value, -right(other))
-    return mine != yours and mine[0] <= yours[0] and mine[1] <= yours[1]
