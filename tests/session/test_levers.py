@@ -95,3 +95,9 @@ def test_a_stronger_defence_replaces_one_in_its_slot_and_a_milder_one_is_not_tri
     assert [d.name for d in found["DP-SGD, noise 1"].defences] == ["dp-sgd"]
     assert [d.name for d in found["user-level DP"].defences] == ["l2", "dp-fedavg"]
     assert "clipping" not in found
+    by_name = {change.name: change for lever in levers(base) for change in lever.positions}
+    both = together(base, [by_name["DP-SGD, noise 1"], by_name["user-level DP"]])
+    assert both.words == (
+        "train with DP-SGD (clip 1, noise 1) in place of your l2, and let every party clip its update and add noise "
+        "(user-level DP, noise 0.3)"
+    )

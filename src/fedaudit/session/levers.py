@@ -107,8 +107,15 @@ def together(config: Config, changes: Sequence[Change]) -> Change:
         new = [parse({"defences": [d]}).defences[0] for d in added]
         kept = [d for d in config.defences if not any(_shares_slot(d, one) for one in new)]
         overrides["defences"] = [*(d.model_dump(mode="json", exclude_none=True) for d in kept), *added]
-    names, words = ", ".join(c.name for c in changes), ", and ".join(c.words for c in changes)
+    names, words = ", ".join(c.name for c in changes), ", and ".join(c.words + _instead(config, c) for c in changes)
     return Change(names, words, overrides)
+
+
+def _instead(config: Config, change: Change) -> str:
+    """Which of the federation's own defences it replaces, in words."""
+    new = parse({"defences": [dict(change.defence)]}).defences if change.defence else ()
+    own = [d.name for d in config.defences if any(_shares_slot(d, one) for one in new)]
+    return f" in place of your {' and '.join(own)}" if own else ""
 
 
 def changed(config: Config, change: Change) -> Config:
