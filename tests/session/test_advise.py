@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,15 @@ from fedaudit.results import advice as results
 from fedaudit.results.document import load
 from fedaudit.results.gate import judge, parse_limit
 from fedaudit.session import trials
-from fedaudit.session.advise import CONFIRMING, _about, _masking, _places, advise, compared, looking_at, points
+from fedaudit.session.advise import CONFIRMING, Again, _about, _masking, _places, advise, compared, looking_at, points
 from fedaudit.session.levers import NO_CHANGE, Change, changed, levers
 from fedaudit.session.run import run
 from fedaudit.session.search import (
     most_rounds,
     rungs,
 )
-from fedaudit.session.trials import TRIALS, Trial, train_until
+from fedaudit.session.trials import TRIALS, Bench, Trial, train_until
+from fedaudit.stats.strongest import proved_ends
 from fedaudit.toml import written
 from fedaudit.types import Vantage
 from tests.session.advising import FIELD, advice_of, leaking, look
@@ -224,13 +226,31 @@ def test_where_nothing_leaks_it_says_so_after_two_audits(tmp_path: Path, monkeyp
     assert strict.sentences[0].startswith("No attack found anything in this federation as it is")
 
 
-def test_with_masked_updates_a_point_is_judged_by_the_global_models(tmp_path: Path) -> None:
-    given = leaking(tmp_path)
+@pytest.fixture(scope="module")
+def seen_by_a_server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("seen")
+    given = leaking(folder)
     audit = given.audit.model_copy(update={"vantages": (Vantage.CLIENT, Vantage.SERVER)})
-    run(given.model_copy(update={"audit": audit}), tmp_path / "run", silent, tell=lambda _: None)
+    run(given.model_copy(update={"audit": audit}), folder / "run", silent, tell=lambda _: None)
+    return folder / "run"
+
+
+def test_one_figure_has_one_interval_in_an_advice(seen_by_a_server: Path) -> None:
+    """The gate's, whose lower end is corrected for everything that it looks at."""
+    found = compared(["limit"], NO_CHANGE, seen_by_a_server, seen_by_a_server, parse_limit("auc < 0.6"))
+    assert found.risk == found.risk_before == found.largest_before == found.strongest
+    assert found.risk is not None
+    stored = next(r for r in load(seen_by_a_server).results if (r.attack, r.model) == (found.risk.attack, "local"))
+    low, _ = proved_ends(stored.estimates["auc"])
+    assert found.risk.low is not None
+    assert low is not None
+    assert found.risk.low < low
+
+
+def test_with_masked_updates_a_point_is_judged_by_the_global_models(seen_by_a_server: Path) -> None:
     limit = parse_limit("auc < 0.999")
-    whole = compared(["limit"], NO_CHANGE, tmp_path / "run", tmp_path / "run", limit)
-    masked = compared(["limit"], NO_CHANGE, tmp_path / "run", tmp_path / "run", limit, masked=True)
+    whole = compared(["limit"], NO_CHANGE, seen_by_a_server, seen_by_a_server, limit)
+    masked = compared(["limit"], NO_CHANGE, seen_by_a_server, seen_by_a_server, limit, masked=True)
     assert whole.risk is not None
     assert masked.risk is not None
     assert (whole.risk.model, whole.unmasked) == ("local", None)
@@ -251,6 +271,34 @@ def test_with_masked_updates_a_point_is_judged_by_the_global_models(tmp_path: Pa
 def test_updates_are_masked_where_a_server_is_an_adversary(vantages: list[str], limit: str, masked: bool) -> None:
     base = parse({"audit": {"vantages": vantages}})
     assert bool(_masking(base, levers(base), parse_limit(limit))) == masked
+
+
+@pytest.mark.parametrize(
+    ("meeting", "trained"),
+    [
+        ({"lower", "lowest"}, ["above", "lower"]),  # not the one that is as risky, and no third
+        ({"above"}, ["above"]),
+        (set(), ["above", "lower"]),
+    ],
+)
+def test_if_the_point_at_the_limit_is_not_confirmed_one_with_less_risk_is_tried(
+    meeting: set[str], trained: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confirming(_: Again, wanted: Mapping[str, Change]) -> list[results.Confirmed]:
+        return [confirmed(change.name, [point], change.name in meeting) for point, change in wanted.items()]
+
+    monkeypatch.setattr(Again, "_compared", confirming)
+    bench = Bench(Path("nowhere"), 1, lambda: None, lambda _: None)
+    again = Again(bench, config(), ["loss"], parse_limit("auc < 0.6"), masked=False)
+    looks = [look("above", 0.5, 0.9), look("as risky", 0.5, 0.8), look("lower", 0.3, 0.7), look("lowest", 0.2, 0.6)]
+    assert [one.name for one in again.points({results.LIMIT: looks})] == trained
+
+
+def confirmed(name: str, points: list[str], meets: bool) -> results.Confirmed:
+    nothing: dict[str, Any] = dict.fromkeys(("risk", "risk_before", "largest_before", "strongest", "guarantee"))
+    return results.Confirmed(
+        name=name, points=points, words=name, overrides={}, seed=1, verdict="", meets=meets, why_not="", **nothing
+    )
 
 
 def test_a_limit_about_an_attack_that_does_not_exist_is_refused_before_training(tmp_path: Path) -> None:

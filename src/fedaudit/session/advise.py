@@ -302,7 +302,8 @@ def compared(
     """The largest risk after the change, beside what the same attack finds from the same vantage without it. The
     largest risk without the change may come from another attack, and is reported separately. `masked`: the updates
     would be; what only the parties' own models give away is then told as what a server would have without that."""
-    whole, documents = judge(after, [limit]), {folder: load(folder) for folder in (after, before)}
+    whole, unchanged = (judge(folder, [limit]) for folder in (after, before))
+    documents = {folder: load(folder) for folder in (after, before)}
     gate = replace(whole, findings=[f for f in whole.findings if f.model in GLOBAL]) if masked else whole
     verdicts = {finding.verdict for finding in gate.findings}
     verdict = next(v for v in reversed(LIES) if v in verdicts)
@@ -320,9 +321,9 @@ def compared(
         meets=gate.exit_code == PASSED,
         why_not=notes[0] if notes else "",
         risk=risk,
-        risk_before=_risk_of(theirs, limit.metric),
-        largest_before=worst(judge(before, [limit])),
-        strongest=most_found(documents[after], limit, masked),
+        risk_before=_risk_of(theirs, limit.metric, unchanged),
+        largest_before=worst(unchanged),
+        strongest=most_found(documents[after], limit, whole, masked),
         unmasked=worst(whole) if masked and len(gate.findings) < len(whole.findings) else None,
         guarantee=documents[after].run.guarantee,
         estimates=results.named(
@@ -339,24 +340,27 @@ def _result(document: Document, risk: Risk | None) -> AuditResult | None:
     return next((r for r in document.results if risk and (r.attack, r.vantage, r.model, r.party) == risk.place), None)
 
 
-def most_found(document: Document, limit: Rule, masked: bool = False) -> Risk | None:
+def most_found(document: Document, limit: Rule, gate: Gate, masked: bool = False) -> Risk | None:
     """The largest risk from the vantages of the limit, by any attack, even one that the limit does not name."""
     seen = [r for r in document.results if r.party == limit.party and r.attack != "blind"]
     seen = [r for r in seen if limit.vantage in (None, ANY) or sees(limit.vantage, r)]
     seen = [r for r in seen if not masked or r.model in GLOBAL]
-    found = [risk for r in seen if (risk := _risk_of(r, limit.metric))]
+    found = [risk for r in seen if (risk := _risk_of(r, limit.metric, gate))]
     return max(found, key=lambda risk: (-1.0 if risk.low is None else risk.low, risk.value), default=None)
 
 
-def _risk_of(result: AuditResult | None, metric: str) -> Risk | None:
+def _risk_of(result: AuditResult | None, metric: str, gate: Gate) -> Risk | None:
+    """With the gate's interval, if the gate looked at it: one figure has one interval wherever it is told."""
     estimate = result.estimates.get(metric) if result else None
     if result is None or estimate is None or estimate.value is None:
         return None
     low, high = proved_ends(estimate)
-    return Risk(
+    risk = Risk(
         attack=result.attack, vantage=result.vantage, model=result.model, party=result.party,
         value=estimate.value, low=low, high=high,
     )  # fmt: skip
+    judged = [f for f in gate.findings if (f.attack, f.vantage, f.model, f.party) == risk.place]
+    return replace(risk, low=judged[0].low, high=judged[0].high) if judged else risk
 
 
 # ------------------------------------------------------------------ the advice
