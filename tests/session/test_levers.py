@@ -33,7 +33,7 @@ def test_changes_are_configurations_that_differ_in_what_they_say() -> None:
 @pytest.mark.parametrize(
     ("model", "smaller"),
     [
-        ({"name": "mlp"}, [[64], [128], [32], [256], []]),
+        ({"name": "mlp"}, [[128], [64], [256], [32], []]),
         ({"name": "mlp", "hidden": [64]}, [[32], []]),
         ({"name": "mlp", "hidden": [32, 16]}, [[32], []]),
         ({"name": "linear"}, []),

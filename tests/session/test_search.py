@@ -19,7 +19,7 @@ from fedaudit.session.search import (
     LeverSearch,
     children,
     fronts,
-    singles,
+    opening,
     spread,
     stopped,
 )
@@ -62,7 +62,7 @@ def test_children_take_each_lever_from_their_parents_and_are_new() -> None:
     base = parse({"federation": {"rounds": 8}})
     found = levers(base, ["model", "update", "rate"])
     field = [Contender(NO_CHANGE, base, Path("0"), looks=(look("0", 0.9, 0.5),))]
-    for n, moved in enumerate(singles(found)[:6], 1):
+    for n, moved in enumerate(opening(found)[:6], 1):
         single = together(base, list(moved.values()))
         field.append(
             Contender(single, base, Path(str(n)), moved=moved, looks=(look(single.name, 0.9 - n / 10, 0.5 - n / 50),))
@@ -76,11 +76,16 @@ def test_children_take_each_lever_from_their_parents_and_are_new() -> None:
     assert children(field[:1], found, 8, np.random.default_rng(0)) == []  # nobody to make them with
 
 
-def test_levers_that_do_most_are_tried_first_and_every_lever_before_a_third_position() -> None:
-    order = [(name, change.name) for moved in singles(levers(parse({}))) for name, change in moved.items()]
-    assert [name for name, _ in order[:4]] == ["update", "model", "update", "model"]
-    assert {name for name, _ in order[:11]} >= {"rate", "training", "epochs", "batches", "frozen", "parties", "masking"}
-    assert len(order) == len(set(order))
+def test_levers_that_do_most_are_tried_first_together_and_then_every_other_by_itself() -> None:
+    found = levers(parse({}))
+    order = opening(found)
+    assert [set(moved) for moved in order[:7]] == [
+        {"update"}, {"model"}, {"rate"}, {"update", "model"}, {"update", "rate"}, {"model", "rate"},
+        {"update", "model", "rate"},
+    ]  # fmt: skip
+    alone = [(name, change.name) for moved in (*order[:3], *order[7:]) for name, change in moved.items()]
+    assert {name for name, _ in alone[3:9]} == {"training", "epochs", "batches", "frozen", "parties", "masking"}
+    assert len(alone) == len(set(alone)) == sum(len(lever.positions) for lever in found)
 
 
 def test_what_was_trained_on_counts_as_a_federation_that_stops_there() -> None:

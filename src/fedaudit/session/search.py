@@ -1,8 +1,9 @@
 """The search of `fedaudit advise`: which positions of the levers leave most accuracy for the least risk?
 
-1. First levers by themselves, for half of the places. Then each next generation combines the best so far, as NSGA-II
-   does: parents are configurations that no other beats in both risk and accuracy; a child moves all levers that either
-   of the two has moved, and now and then one of its own, or one back (docs/decisions/0017-search.md).
+1. First, for half of the places, three levers with all that they make together, because some help only in company,
+   and then others by themselves. Then each next generation combines the best so far, as NSGA-II does: parents are
+   configurations that no other beats in both risk and accuracy; a child moves all levers that either of the two has
+   moved, some of them elsewhere or back, and now and then one of its own (docs/decisions/0017-search.md).
 2. All are trained for a quarter of the rounds. A quarter of them go on to half of the rounds, and half of those to the
    end: front by front, the configurations that no other beats in both, spread over the accuracies. Every look counts
    as a federation that stops there.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +39,9 @@ GENERATION, PARENTS = 8, 5  # configurations that are proposed at a time, and th
 ATTEMPTS = 20  # to find a child that was not proposed before
 PARTS = (0.25, 0.5, 1.0)  # of the rounds, after which runs are looked at
 ON = (1.0, 0.25, 0.125)  # the share of the configurations that is trained up to each
-FIRST = ("update", "model")  # levers that did most on the demo's federation, on which this was built
+FIRST = ("update", "model", "rate")  # levers that did most on the demo's federation, on which this was built
+ELSEWHERE = 1 / 3  # how often a child has a lever of its parents in another position, or back
+OF_ITS_OWN = 0.25  # levers that a child moves beside its parents', in the mean
 
 
 Moved = Mapping[str, Change]  # by lever, those that are not where they were
@@ -124,7 +128,7 @@ class LeverSearch:
     def _screened(self, bench: Bench) -> list[Contender]:
         """Up to the first rung: single positions first, then what they make together."""
         rng, field = np.random.default_rng(self.config.federation.seed), list[Contender]()
-        wave: list[Moved] = [{}, *singles(self.levers)[: self.places // 2]]
+        wave: list[Moved] = [{}, *opening(self.levers)[: self.places // 2]]
         while wave:
             new = [self.contender(bench, moved) for moved in wave]
             known = {one.folder for one in field}
@@ -234,7 +238,7 @@ def children(field: Sequence[Contender], levers: Sequence[Lever], count: int, rn
         for lever in levers:
             own = [moved[lever.name] for moved in pair if lever.name in moved]
             change = own[rng.integers(len(own))] if own else None
-            if rng.random() < 1 / len(levers):
+            if rng.random() < (ELSEWHERE if own else OF_ITS_OWN / len(levers)):
                 change = (None, *lever.positions)[rng.integers(len(lever.positions) + 1)]
             child |= {lever.name: change} if change else {}
         if _key(child) not in seen and len(found) < count:
@@ -247,14 +251,14 @@ def _key(moved: Moved) -> frozenset[tuple[str, str]]:
     return frozenset((lever, change.name) for lever, change in moved.items())
 
 
-def singles(levers: Sequence[Lever]) -> list[Moved]:
-    """Every position by itself: two of the levers that do most, then one of every lever, and so on."""
-    ranked = [
-        (place / 2 + FIRST.index(lever.name) / 10 if lever.name in FIRST else place + 0.6, lever.name, change)
-        for lever in levers
-        for place, change in enumerate(lever.positions)
-    ]
-    return [{name: change} for _, name, change in sorted(ranked, key=lambda one: one[0])]
+def opening(levers: Sequence[Lever]) -> list[Moved]:
+    """The first positions of the levers that do most, alone and in all combinations; then every other position by
+    itself, one of each lever after the other."""
+    most = [{lever.name: lever.positions[0]} for name in FIRST for lever in levers if lever.name == name]
+    some = [chosen for size in range(1, len(most) + 1) for chosen in combinations(most, size)]
+    ranked = [(place, {lever.name: change}) for lever in levers for place, change in enumerate(lever.positions)]
+    alone = [moved for _, moved in sorted(ranked, key=lambda one: one[0]) if moved not in most]
+    return [*({name: change for one in chosen for name, change in one.items()} for chosen in some), *alone]
 
 
 # ------------------------------------------------------------------ who goes on
