@@ -50,7 +50,11 @@ class UnmixSection(Section):
     damping: Literal["auto"] | Positive = Field(
         "auto", description="added to its moments, in units of their mean eigenvalue; auto follows from the defence"
     )
-    ridge: Positive = Field(0.1, description="added to the normal equations, in units of the mean square of a gradient")
+    ridge: Literal["auto"] | Positive = Field(
+        "auto",
+        description="added to the normal equations, in units of the mean square of a gradient; auto follows from the "
+        "defence",
+    )
     layer: str = Field("all", description="the layer it looks at, by name; all: every layer that is trained")
     sketch: Annotated[int, Field(ge=8)] = Field(
         80, description="at most sketch × sketch numbers are kept of a layer whose weights many positions share"

@@ -231,7 +231,7 @@ def at_delta_of(promises: Sequence[Promise], asked: Mapping[str, Any]) -> Mappin
 
 # By where noise is added: inside the parties (for records, people), or to whole updates (docs/matched-filter.md).
 DAMPING = {"record": 10.0, "subject": 10.0, "user": 1.0}
-WHITE = 10.0  # unmix under noise, wherever it is added (docs/unmix.md)
+WHITE, LITTLE_TO_FIT = 10.0, 1.0  # damping and ridge of unmix under noise, wherever it is added (docs/unmix.md)
 # Matched-filter and unmix where updates are cut. What is missing from a sparse update is spread over all directions,
 # as noise is. What is missing from one of low rank is not, and the small directions that are left say the most.
 CUT = {UPDATE_RANK: (FilterOptions.damping, 0.1), UPDATE_SPARSE: (DAMPING["user"], WHITE)}
@@ -276,16 +276,17 @@ def filter_options(config: Config, promises: tuple[Promise, ...] | None, variant
 
 def unmix_options(config: Config, promises: tuple[Promise, ...] | None, variant: str = "") -> UnmixOptions:
     """Noise that a defence adds is white, and not of the colour of gradients: more damping (`CUT`: where updates are
-    cut). Adam is done under noise as
-    well, because it is the templates that are divided. Where somebody else trains, their updates say whether they use
-    it."""
+    cut). It also hides how the candidates overlap: a larger ridge. Adam is done under noise as well, because it is the
+    templates that are divided. Where somebody else trains, their updates say whether they use it."""
     asked, federation = with_variant(UnmixSection(), variant), config.federation
-    known = [*(WHITE for _ in noisy_units(config, promises)), *(CUT[name][1] for name in cut_by(config))]
+    noisy = noisy_units(config, promises)
+    known = [*(WHITE for _ in noisy), *(CUT[name][1] for name in cut_by(config))]
+    usual = LITTLE_TO_FIT if noisy else UnmixOptions.ridge
     damping = max(known, default=UnmixOptions.damping) if asked.damping == "auto" else float(asked.damping)
     adam = federation.algorithm == "fedavg" and federation.optimizer == "adam" if promises is not None else None
     return UnmixOptions(
         damping=damping,
-        ridge=asked.ridge,
+        ridge=usual if asked.ridge == "auto" else float(asked.ridge),
         layer=asked.layer,
         sketch=asked.sketch,
         coverage=asked.coverage,

@@ -125,7 +125,7 @@ def test_how_it_is_set_follows_from_the_configuration() -> None:
     assert unmix_options(plain, ()) == UnmixOptions(adaptive=True)
     assert unmix_options(sgd, ()) == UnmixOptions()
     assert unmix_options(plain, None) == UnmixOptions(adaptive=None)  # the first update says it
-    assert unmix_options(plain, (noise,)) == UnmixOptions(damping=10.0, adaptive=True)
+    assert unmix_options(plain, (noise,)) == UnmixOptions(damping=10.0, ridge=1.0, adaptive=True)
     asked = "+damping=3+ridge=0.5+layer=1+sketch=16+coverage=0.2"
     assert unmix_options(plain, (noise,), asked) == UnmixOptions(
         damping=3.0, ridge=0.5, layer="1", sketch=16, coverage=0.2, adaptive=True

@@ -37,7 +37,7 @@ from fedaudit.types import Floats, Moment
 @dataclass(frozen=True)
 class Unmix(BaseAttack):
     damping: Literal["auto"] | float = option_in(UnmixSection, "damping")
-    ridge: float = option_in(UnmixSection, "ridge")
+    ridge: Literal["auto"] | float = option_in(UnmixSection, "ridge")
     layer: str = option_in(UnmixSection, "layer")
     sketch: int = option_in(UnmixSection, "sketch")
     coverage: float = option_in(UnmixSection, "coverage")
