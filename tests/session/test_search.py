@@ -11,8 +11,8 @@ from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
 from fedaudit.results import advice as results
 from fedaudit.results.advice import Tried, beats
-from fedaudit.results.gate import parse_limit
-from fedaudit.session import trials
+from fedaudit.results.gate import Rule, parse_limit
+from fedaudit.session import search, trials
 from fedaudit.session.levers import NO_CHANGE, Change, changed, levers, together
 from fedaudit.session.search import (
     Contender,
@@ -23,7 +23,7 @@ from fedaudit.session.search import (
     spread,
     stopped,
 )
-from fedaudit.session.trials import TRIALS, Bench, Trial, kept, train_until
+from fedaudit.session.trials import TRIALS, UNFIT, Bench, Trial, kept, train_until
 from fedaudit.session.workers import News
 from tests.session.advising import FIELD, leaking, look
 from tests.worlds import in_turn
@@ -108,8 +108,9 @@ def test_a_look_is_of_its_own_round_or_there_is_none(tmp_path: Path) -> None:
     bench = Bench(tmp_path, 1, lambda: None, lambda _: None)
     train_until(Trial(bench.folder(given), given, 4), lambda *_: None)
     one = Contender(NO_CHANGE, given, bench.folder(given))
-    with pytest.raises(FedauditError, match="is at round 4, and what was seen after round 2 was not kept"):
+    with pytest.raises(FedauditError, match="is at round 4, and what was seen after round 2 was not kept") as error:
         LeverSearch(given, [], limit)._looked_at(bench, one, 2, {})
+    assert f"delete {one.folder}" in error.value.todo
 
 
 def test_a_search_looks_after_every_rung_and_keeps_what_it_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,19 +143,75 @@ def test_what_fails_in_its_first_rounds_is_not_said_to_be_unfit(
     given, said = leaking(tmp_path), list[str]()
     bench = Bench(tmp_path, 1, lambda: None, said.append)
     limit = parse_limit("auc < 0.6")
-    one = Contender(Change("dropout", "drop", {}), given, tmp_path / "run")
-    search = LeverSearch(given, [], limit)
+    by_levers, looks = LeverSearch(given, [], limit), (replace(look("dropout", 0.5, 0.5), rounds=2),)
 
-    def after(contender: Contender, wrong: News | None) -> str:
-        return search._looked_at(bench, contender, 2, {contender.folder: wrong} if wrong else {}).status
+    def after(wrong: News | None, looks: tuple[Tried, ...] = ()) -> str:
+        folder = tmp_path / f"run-{len(said)}"
+        one = Contender(Change("dropout", "drop", {}), given, folder, looks=looks)
+        return by_levers._looked_at(bench, one, 2, {folder: wrong} if wrong else {}).status
 
     killed = News(0, "failed", "", "its process was ended by SIGKILL (out of memory?)")
-    assert after(one, killed) == "failed: its process was ended by SIGKILL (out of memory?)"
-    known = replace(one, looks=(replace(look("dropout", 0.5, 0.5), rounds=2),))
-    assert after(known, News(0, "failed", "", "it died")) == "failed after round 2: it died"
-    assert after(one, None).startswith("failed: ")  # it left no results
+    assert after(killed) == "failed: its process was ended by SIGKILL (out of memory?)"
+    assert after(News(0, "failed", "", "it died"), looks) == "failed after round 2: it died"
+    assert after(None).startswith("failed: ")  # it left no results
     by_name = {change.name: change for lever in levers(given) for change in lever.positions}
     subjects = changed(given, together(given, [by_name["subject-level DP"]]))
     unfit = Trial(tmp_path / TRIALS / "unfit", subjects, 2)
-    assert after(one, bench.run([unfit])[unfit.folder]).startswith("does not fit: [")
+    assert after(bench.run([unfit])[unfit.folder]).startswith("does not fit: [")
     assert len(said) == 4
+
+
+@pytest.fixture
+def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks at runs that nobody trained: the more a configuration says, the less it risks."""
+
+    def seen(one: Contender, rung: int, planned: int, _: Rule) -> Tried:
+        size = len(str(one.change.overrides)) / 1000
+        return replace(look(one.change.name, 0.9 - size, 0.9 - size), rounds=rung, of=planned)
+
+    monkeypatch.setattr(search, "looked", seen)
+
+
+def failing(defence: str, what: str, begun: list[Trial]) -> Any:
+    """In place of `work`: trials with this defence fail."""
+
+    def work(pieces: list[Trial], *_: Any) -> Any:
+        begun.extend(pieces)
+        for place, piece in enumerate(pieces):
+            if any(own.name == defence for own in piece.config.defences):
+                yield News(place, "failed", what, "there is no room")
+
+    return work
+
+
+@pytest.mark.usefixtures("untrained")
+def test_a_search_that_is_begun_again_does_not_try_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, limit, said, begun = parse({"federation": {"rounds": 8}}), parse_limit("auc < 0.6"), [""], list[Trial]()
+    monkeypatch.setattr(trials, "work", failing("update-noise", "", begun))
+    bench, found = Bench(tmp_path, 1, lambda: None, said.append), levers(given, ["update", "rate"])
+    field = LeverSearch(given, found, limit, places=8).run(bench)
+    failed = [one.change.name for one in field if one.status]
+    assert len(failed) >= 2
+    assert not any(one.unfit for one in field)
+    assert len([one for one in field if not one.unfit]) == 8  # what was begun had its place
+    monkeypatch.setattr(trials, "work", idle)
+    assert LeverSearch(given, found, limit, places=8).run(bench) == field
+    assert said[-1].startswith(f"{failed[-1]}: failed: there is no room (delete {tmp_path}")
+    file = Path(said[-1].partition("(delete ")[2].partition(" to try")[0])
+    file.unlink()
+    begun.clear()
+    monkeypatch.setattr(trials, "work", failing("", "", begun))
+    LeverSearch(given, found, limit, places=8).run(bench)
+    assert file.name.startswith(begun[0].folder.name)
+
+
+@pytest.mark.usefixtures("untrained")
+def test_what_does_not_fit_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, limit = parse({"federation": {"rounds": 8}}), parse_limit("auc < 0.6")
+    monkeypatch.setattr(trials, "work", failing("dp-sgd", UNFIT, []))
+    bench, found = Bench(tmp_path, 1, lambda: None, lambda _: None), levers(given, ["training", "rate"])
+    field = LeverSearch(given, found, limit, places=8).run(bench)
+    assert [one.change.name for one in field if one.unfit][:2] == ["DP-SGD, noise 0.3", "DP-SGD, noise 1"]
+    fitting = [one for one in field if not one.unfit]
+    assert len(fitting) == 8
+    assert len([one for one in fitting[:5] if len(one.moved) == 1]) == 4  # half of the places, by themselves

@@ -9,12 +9,17 @@ from fedaudit.errors import FedauditError
 from fedaudit.report.pages import advice_page
 from fedaudit.results import advice as results
 from fedaudit.results.document import load
+from fedaudit.results.gate import parse_limit
+from fedaudit.session import trials
+from fedaudit.session.levers import NO_CHANGE
 from fedaudit.session.run import run
-from fedaudit.session.trials import Bench, Trial, seconds, train_until
+from fedaudit.session.search import Contender, LeverSearch
+from fedaudit.session.trials import Bench, Trial, kept, kept_in, seconds, train_until
+from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.store import Store
 from fedaudit.types import Moment
 from tests.session.advising import leaking
-from tests.worlds import config, silent
+from tests.worlds import config, in_turn, silent
 
 
 def test_what_a_search_cost_is_known_although_it_was_stopped(tmp_path: Path) -> None:
@@ -62,12 +67,41 @@ def moments(folder: Path) -> list[Moment]:
     return [entry.moment for entry in Store.read(folder).entries()]
 
 
-def test_a_folder_that_cannot_be_written_is_no_change_that_does_not_fit(tmp_path: Path) -> None:
-    given = leaking(tmp_path)
+def test_a_folder_that_cannot_be_written_is_no_change_that_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "work", in_turn)
+    given, bench = leaking(tmp_path), Bench(tmp_path, 1, lambda: None, lambda _: None)
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / "notes.txt").write_text("somebody's")
-    with pytest.raises(FedauditError, match="not empty"):
-        train_until(Trial(tmp_path / "trial", given, 2), lambda *_: None)
+    with pytest.raises(FedauditError, match="not empty") as error:
+        bench.run([Trial(tmp_path / "trial", given, 2)])
+    assert error.value.code == "trial-unusable"
+
+
+def test_what_is_damaged_ends_the_search_which_says_what_to_delete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "work", in_turn)
+    given, bench = leaking(tmp_path), Bench(tmp_path, 1, lambda: None, lambda _: None)
+    folder, limit = bench.folder(given), parse_limit("auc < 0.501")  # which it breaks: its scores are read
+    one, search = Contender(NO_CHANGE, given, folder), LeverSearch(given, [], limit)
+    train_until(Trial(folder, given, 2), lambda *_: None)
+    (folder / JOURNAL).rename(tmp_path / JOURNAL)  # which would say that they were changed
+    for name, rung in (("run.json", 4), ("scores.parquet", 2)):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[:-20])
+        with pytest.raises(FedauditError, match="cannot be used") as error:
+            search.trained(bench, [one], rung)
+        assert f"delete {folder}: it is then trained anew" in error.value.todo
+        (folder / name).write_bytes(whole)
+    (tmp_path / JOURNAL).rename(folder / JOURNAL)
+    assert kept(folder, 2, limit) is None  # no failure of the change
+    (folder / "results.json").write_text("{")  # they are made again
+    assert search.trained(bench, [one], 2)[0].looks
+    file = kept_in(folder, 2, limit)
+    file.write_text(file.read_text()[:-20])
+    assert search.trained(bench, [one], 2)[0].looks  # the run has not gone on, and is looked at again
 
 
 def test_the_cost_is_unknown_where_the_unchanged_federation_was_not_trained_again(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@
 A model with less than half of the best accuracy at that look goes on last: it is an answer to nobody, whatever it
 hides.
 
-Looks are kept beside the runs, and proposals depend on nothing but the looks before them. A search that was killed and
-is begun again therefore makes the same proposals, and trains only what is missing; what failed is tried again.
+Looks are kept beside the runs, and why there is none of what failed. Proposals depend on nothing else, so that a search
+that was killed and is begun again makes the same ones and trains only what is missing.
+
+What does not fit takes no place: another change is tried instead.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ from pathlib import Path
 import numpy as np
 
 from fedaudit.config.schema import Config
-from fedaudit.errors import FedauditError
+from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.results import advice as results
 from fedaudit.results.advice import Risk, Tried, beats, right
 from fedaudit.results.document import load
 from fedaudit.results.gate import Gate, Rule, judge
 from fedaudit.session.levers import NO_CHANGE, Change, Lever, changed, together
-from fedaudit.session.trials import UNFIT, Bench, Trial, keep, kept
+from fedaudit.session.trials import UNFIT, Bench, FailedTrial, Trial, keep, kept, kept_in, unusable
 from fedaudit.session.workers import News
 
 GENERATION, PARENTS = 8, 5  # configurations that are proposed at a time, and that they are made of
@@ -94,10 +96,6 @@ def stopped(change: Change, rounds: int, of: int) -> Change:
 # ------------------------------------------------------------------ the search
 
 
-class LookLostError(FedauditError):
-    """A run went on before anybody had kept what was seen of it."""
-
-
 @dataclass(frozen=True)
 class LeverSearch:
     """What is searched: changes of `config` by these levers, each run looked at by `limit`. `always`: what every
@@ -128,14 +126,17 @@ class LeverSearch:
     def _screened(self, bench: Bench) -> list[Contender]:
         """Up to the first rung: single positions first, then what they make together."""
         rng, field = np.random.default_rng(self.config.federation.seed), list[Contender]()
-        wave: list[Moved] = [{}, *opening(self.levers)[: self.places // 2]]
+        first, half = opening(self.levers), self.places // 2
+        wave, first = [{}, *first[:half]], first[half:]
         while wave:
             new = [self.contender(bench, moved) for moved in wave]
             known = {one.folder for one in field}
             field += self.trained(bench, [one for one in new if one.folder not in known], rungs(self.config)[0])
             begun = sum(not one.unfit for one in field)
-            left = min(GENERATION, self.places - begun)
-            wave = children(field, self.levers, left, rng) if left > 0 and len(field) < 2 * self.places else []
+            left, more = min(GENERATION, self.places - begun), max(0, half + 1 - begun)
+            wave, first = first[:more], first[more:]
+            if not wave and left > 0 and len(field) < 2 * self.places:
+                wave = children(field, self.levers, left, rng)
         return field
 
     def contender(self, bench: Bench, moved: Moved) -> Contender:
@@ -157,25 +158,29 @@ class LeverSearch:
         failed = bench.run([Trial(one.folder, config, rung) for one, config in known])
         return [one if one.config is None else self._looked_at(bench, one, rung, failed) for one in field]
 
-    def _looked_at(self, bench: Bench, one: Contender, rung: int, failed: dict[Path, News]) -> Contender:
+    def _looked_at(self, bench: Bench, one: Contender, rung: int, failed: Mapping[Path, News]) -> Contender:
         """With what was seen, or with a status if it does not fit or failed."""
-        if look := kept(one.folder, rung, self.limit):
-            return replace(one, looks=(*one.looks, look))
-        wrong = failed.get(one.folder)
-        try:
-            if wrong is None:
-                look = looked(one, rung, self.config.federation.rounds, self.limit)
-                keep(one.folder, look, self.limit)
-                return replace(one, looks=(*one.looks, look))
-            why, unfit = wrong.why, wrong.what == UNFIT and not one.looks
-        except LookLostError:
-            raise
-        except FedauditError as error:
-            why, unfit = error.what, False
+        known = kept(one.folder, rung, self.limit)
+        seen = known or self._seen(one, rung, failed.get(one.folder))
+        if known is None:
+            keep(seen, one.folder, rung, self.limit)
+        if isinstance(seen, Tried):
+            return replace(one, looks=(*one.looks, seen))
         after = f" after round {one.last.rounds}" if one.looks else ""
-        status = f"does not fit: {why}" if unfit else f"failed{after}: {why}"
-        bench.tell(f"{one.change.name}: {status}")
-        return replace(one, status=status, unfit=unfit)
+        status = f"does not fit: {seen.why}" if seen.unfit else f"failed{after}: {seen.why}"
+        again = f" (delete {kept_in(one.folder, rung, self.limit)} to try it again)" if known else ""
+        bench.tell(f"{one.change.name}: {status}{again}")
+        return replace(one, status=status, unfit=seen.unfit)
+
+    def _seen(self, one: Contender, rung: int, wrong: News | None) -> Tried | FailedTrial:
+        if wrong is not None:
+            return FailedTrial(why=wrong.why, unfit=wrong.what == UNFIT and not one.looks)
+        try:
+            return looked(one, rung, self.config.federation.rounds, self.limit)
+        except FedauditError as error:
+            if error.exit_code == REFUSED:  # damaged, or the run has gone on
+                raise
+            return FailedTrial(why=error.what, unfit=False)
 
 
 def rungs(config: Config) -> list[int]:
@@ -197,10 +202,15 @@ def most_rounds(places: int, rungs: Sequence[int]) -> int:
 
 def looked(one: Contender, rung: int, planned: int, limit: Rule) -> Tried:
     """What a run has come to after this round."""
-    gate, document = judge(one.folder, [limit]), load(one.folder)
+    try:
+        gate, document = judge(one.folder, [limit]), load(one.folder)
+    except FedauditError as error:
+        if error.exit_code == REFUSED:
+            raise unusable(one.folder, error.what) from None
+        raise
     if document.run.rounds != rung:
-        what = f"{one.folder} is at round {document.run.rounds}, and what was seen after round {rung} was not kept"
-        raise LookLostError("look-lost", what, "Advise in another folder.")
+        why = f"it is at round {document.run.rounds}, and what was seen after round {rung} was not kept"
+        raise unusable(one.folder, why)
     return replace(
         tried(stopped(one.change, rung, planned), rung, planned),
         risk=worst(gate),

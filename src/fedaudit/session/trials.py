@@ -1,5 +1,8 @@
 """Runs up to a round, in other processes: what `fedaudit advise` tries. A trial that is resumed trains no round twice,
-and what was seen after a round is kept, so that a search that is begun again takes the same way.
+and what was seen after a round, or why there is nothing to see, is kept, so that a search that is begun again takes the
+same way.
+
+What no configuration caused, such as a damaged file, is not kept: it ends the search, which says what to delete.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedaudit.config.schema import Config
-from fedaudit.errors import FedauditError
+from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import write_atomically
 from fedaudit.results.advice import Tried
 from fedaudit.results.document import load
@@ -24,6 +27,7 @@ from fedaudit.session.prepare import Prepared
 from fedaudit.session.run import rounds, run
 from fedaudit.session.workers import News, Tell, reason, work
 from fedaudit.types import Moment, Round, State
+from fedaudit.types.stored import Flag
 
 TRIALS = "trials"  # a run for each, in the advice's folder
 SECONDS = ".seconds"  # beside each run: the processor time that it took, in all the times it was begun
@@ -36,6 +40,7 @@ OF_THE_FOLDER = (
     "file-changed",
 )  # errors that no configuration caused
 UNFIT = "unfit"  # said of a trial that was refused before anything was trained
+UNUSABLE = "unusable"  # said of a trial's folder
 
 
 @dataclass(frozen=True)
@@ -61,11 +66,14 @@ class Bench:
         return self.out / TRIALS / config.hash()
 
     def run(self, trials: Sequence[Trial]) -> dict[Path, News]:
-        """Runs them all. Returns those that failed, with the reason, and whether it is that they do not fit."""
+        """Runs them all. Returns those that failed, with the reason, and whether it is that they do not fit. A folder
+        that cannot be used ends it."""
         failed: dict[Path, News] = {}
         self.needed.update(trial.folder for trial in trials)
         with contextlib.closing(work(trials, train_until, self.workers)) as news:
             for one in news:
+                if one.kind == "failed" and one.what == UNUSABLE:
+                    raise unusable(trials[one.piece].folder, one.why)
                 if one.kind == "failed":
                     failed[trials[one.piece].folder] = one
                 elif one.kind == "step":
@@ -104,10 +112,19 @@ def train_until(trial: Trial, tell: Tell) -> None:
         quiet = trial.config.model_copy(update={"track": None})  # trials are not the federation that is tracked
         run(quiet, trial.folder, progress, tell=lambda _: None, engine=engine)
     except FedauditError as error:
-        if begun or error.code in OF_THE_FOLDER:
+        if error.code in OF_THE_FOLDER or error.exit_code == REFUSED:
+            tell("failed", UNUSABLE, error.what)
+        elif begun:
             raise
-        tell("failed", UNFIT, reason(error))
+        else:
+            tell("failed", UNFIT, reason(error))
     spent()
+
+
+def unusable(folder: Path, why: str) -> FedauditError:
+    what = f"the trial in {folder} cannot be used: {why}"
+    todo = f"Begin again. If it says the same, delete {folder}: it is then trained anew."
+    return FedauditError("trial-unusable", what, todo, exit_code=REFUSED)
 
 
 def seconds(folder: Path) -> float:
@@ -128,20 +145,31 @@ def _rounds(folder: Path) -> int:
 # ------------------------------------------------------------------ what was seen after a round
 
 
-def keep(folder: Path, look: Tried, limit: Rule) -> None:
+@dataclass(frozen=True, kw_only=True)
+class FailedTrial:
+    """Why there is nothing to see; `unfit`: nothing was trained."""
+
+    why: str
+    unfit: Flag
+
+
+def keep(seen: Tried | FailedTrial, folder: Path, rounds: int, limit: Rule) -> None:
     """The run goes on from here, and its results will be those of later rounds."""
-    write_atomically(_kept(folder, look.rounds, limit), as_text(look))
+    write_atomically(kept_in(folder, rounds, limit), as_text(seen))
 
 
-def kept(folder: Path, rounds: int, limit: Rule) -> Tried | None:
-    """None if nobody looked, or if the file is not one of ours."""
-    try:
-        return read(Tried, json.loads(_kept(folder, rounds, limit).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return None
+def kept(folder: Path, rounds: int, limit: Rule) -> Tried | FailedTrial | None:
+    """None if nobody looked, or if the file is not one of ours: whoever looks again finds the same, or that the run has
+    gone on."""
+    with contextlib.suppress(OSError, ValueError):
+        values = json.loads(kept_in(folder, rounds, limit).read_text(encoding="utf-8"))
+        with contextlib.suppress(ValueError):
+            return read(FailedTrial, values)
+        return read(Tried, values)
+    return None
 
 
-def _kept(folder: Path, rounds: int, limit: Rule) -> Path:
+def kept_in(folder: Path, rounds: int, limit: Rule) -> Path:
     """What was seen does not depend on how strict a limit is, but on what it speaks of."""
     about = repr((limit.metric, limit.attack, limit.vantage, limit.party))
     return folder.with_suffix(f".{rounds}.{hashlib.sha256(about.encode()).hexdigest()[:8]}.json")
