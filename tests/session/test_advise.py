@@ -2,11 +2,12 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedaudit.cli import auditing
@@ -17,9 +18,10 @@ from fedaudit.report.pages import advice_page
 from fedaudit.results import advice as results
 from fedaudit.results.document import load
 from fedaudit.results.gate import judge, parse_limit
+from fedaudit.session import advise as advising
 from fedaudit.session import trials
 from fedaudit.session.advise import CONFIRMING, Again, _about, _masking, _places, advise, compared, looking_at, points
-from fedaudit.session.levers import NO_CHANGE, Change, changed, levers
+from fedaudit.session.levers import NO_CHANGE, Change, Lever, changed, levers
 from fedaudit.session.run import run
 from fedaudit.session.search import (
     most_rounds,
@@ -224,6 +226,28 @@ def test_where_nothing_leaks_it_says_so_after_two_audits(tmp_path: Path, monkeyp
     strict, _ = advise(harmless(tmp_path), parse_limit("auc < 0.501"), tmp_path, 1, silent, lambda _: None)
     assert strict.recommended is None
     assert strict.sentences[0].startswith("No attack found anything in this federation as it is")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_subject_level_privacy_is_tried_where_the_data_say_whose_a_record_is(
+    known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, searched = harmless(tmp_path), list[str]()
+    if known:
+        lots = dict(np.load(tmp_path / "lots.npz"))
+        np.savez(tmp_path / "lots.npz", **lots, subject=np.arange(2400) // 2)
+
+    def searching(_: Config, found: Sequence[Lever], *__: Any, **___: Any) -> None:
+        searched.extend(change.name for lever in found for change in lever.positions)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trials, "work", in_turn)
+    monkeypatch.setattr(advising, "leaks", lambda *_: True)
+    monkeypatch.setattr(advising, "LeverSearch", searching)
+    with pytest.raises(KeyboardInterrupt):
+        advise(given, parse_limit("auc < 0.501"), tmp_path, 1, silent, lambda _: None)
+    assert "clipping" in searched
+    assert ("subject-level DP" in searched) == known
 
 
 @pytest.fixture(scope="module")

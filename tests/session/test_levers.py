@@ -6,7 +6,7 @@ import pytest
 
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
-from fedaudit.session.levers import NO_CHANGE, changed, levers, together
+from fedaudit.session.levers import NO_CHANGE, changed, levers, together, without_people
 from tests.worlds import config
 
 
@@ -64,6 +64,13 @@ def test_what_must_stay_is_not_moved() -> None:
     with pytest.raises(FedauditError, match=r"'federation\.secag' is no section and no key") as error:
         levers(base, keep=["federation.secag"])
     assert "'federation.secagg'" in error.value.todo
+
+
+def test_subject_level_privacy_needs_to_know_whose_a_record_is() -> None:
+    found = levers(parse({}), ["training", "rate"])
+    left = without_people(found)
+    names, fewer = ([c.name for lever in some for c in lever.positions] for some in (found, left))
+    assert [name for name in names if name not in fewer] == ["subject-level DP"]
 
 
 def test_several_changes_become_one_configuration() -> None:

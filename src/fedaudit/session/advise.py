@@ -32,7 +32,7 @@ from fedaudit.results.compare import accuracy_difference, risk_difference
 from fedaudit.results.document import Document, load
 from fedaudit.results.gate import ANY, PASSED, Decision, Gate, Rule, judge, sees
 from fedaudit.results.schema import SCHEMA
-from fedaudit.session.levers import MASKING, NO_CHANGE, Change, Lever, changed, levers
+from fedaudit.session.levers import MASKING, NO_CHANGE, Change, Lever, changed, levers, without_people
 from fedaudit.session.prepare import refuse_unauthorised
 from fedaudit.session.run import Progress
 from fedaudit.session.search import LeverSearch, most_rounds, rungs, upper, worst
@@ -73,7 +73,8 @@ def advise(
         looks, confirmed = list[Tried](), again.unchanged() if own.quiet else []
         if not (confirmed and again.still_quiet()):
             searched = _searched(config, limit, own.attacks)
-            field = LeverSearch(searched, found, limit, always=always, places=places).run(bench)
+            fitting = found if own.people else without_people(found)
+            field = LeverSearch(searched, fitting, limit, always=always, places=places).run(bench)
             looks = [look for one in field for look in one.told(config.federation.rounds)]
             confirmed = again.points(points(looks, own.look, limit, section.keep))
     return _advice(config, limit, [own.look, *looks], confirmed, bench)
@@ -147,11 +148,13 @@ def looking_at(config: Config, attacks: Sequence[str] | None, rate: float | None
 
 @dataclass(frozen=True)
 class Unchanged:
-    """What was seen of the federation as it is, with which attacks; `quiet`: nothing has to be searched."""
+    """What was seen of the federation as it is, with which attacks; `quiet`: nothing has to be searched; `people`: the
+    data say whose a record is."""
 
     look: Tried
     attacks: Sequence[str]
     quiet: bool
+    people: bool
 
     @classmethod
     def trained(cls, bench: Bench, config: Config, limit: Rule) -> Unchanged:
@@ -174,7 +177,8 @@ class Unchanged:
         attacks = dict.fromkeys(
             r.attack for r in document.results if r.question in OF_MEMBERSHIP and r.attack != "blind"
         )
-        return cls(look, list(attacks), below(look, limit) or not leaks(gate, limit))
+        people = "split_subjects" in document.run.config["federation"]  # decided where there are any
+        return cls(look, list(attacks), below(look, limit) or not leaks(gate, limit), people)
 
 
 def own_folder(bench: Bench, config: Config) -> Path:

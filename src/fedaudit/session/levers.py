@@ -16,8 +16,8 @@ keys of the configuration.
 Rounds are no lever of their own: every run is looked at after a quarter, a half and all of its rounds, and each look is
 a federation that stops there.
 
-Whether a position fits (are subjects known? can the model be trained with DP-SGD?) is decided where any configuration
-is checked, and one that does not fit is listed with the reason.
+Whether a position fits (can the model be trained with DP-SGD?) is decided where any configuration is checked, and one
+that does not fit is listed with the reason. Subject-level DP is not tried where the data do not say whose a record is.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ CLIP, SUBJECT_NOISE, USER_NOISE = 1.0, 1.0, 0.3
 WEIGHT_DECAY, DROPOUT = 1e-2, 0.5
 RATES, EPOCHS, BATCHES = (3.0, 10.0, 1 / 3), (2, 4), (4,)  # times what they are
 SGD_RATES = (0.3, 1.0, 0.1)  # of plain SGD, where Adam was used: its rate says nothing about them
-MASKING = "masking"
+MASKING, OF_PEOPLE = "masking", "higradavg"
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,12 @@ def _known(config: Config, keep: Sequence[str]) -> None:
         if word not in {*sections, *keys, "defences"}:
             what = f"advise.keep: {word!r} is no section and no key of this configuration"
             raise FedauditError("unknown-key", what, suggest(word, {*sections, *keys, "defences"}))
+
+
+def without_people(levers: Sequence[Lever]) -> list[Lever]:
+    """Without what needs to know whose a record is."""
+    fitting = [[change for change in one.positions if change.defence.get("name") != OF_PEOPLE] for one in levers]
+    return [Lever(one.name, left) for one, left in zip(levers, fitting, strict=True) if left]
 
 
 def touches(change: Change, keep: Sequence[str]) -> bool:
@@ -188,7 +194,7 @@ def _training(config: Config) -> Iterator[Change]:
         clipped = "" if clip == CLIP else f", clip {clip:g}"
         sgd = {"name": "dp-sgd", "clip": clip, "noise": noise}
         yield from _unless_promised(config, Change(f"DP-SGD, noise {noise:g}{clipped}", told, {}, defence=sgd))
-    subject = {"name": "higradavg", "clip": CLIP, "noise": SUBJECT_NOISE}
+    subject = {"name": OF_PEOPLE, "clip": CLIP, "noise": SUBJECT_NOISE}
     told = f"train with subject-level DP (noise {SUBJECT_NOISE:g})"
     yield from _unless_promised(config, Change("subject-level DP", told, {}, defence=subject))
     told = f"clip every record's gradient to {CLIP:g}"
