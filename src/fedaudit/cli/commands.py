@@ -14,7 +14,7 @@ from rich.markup import escape
 from fedaudit import __version__
 from fedaudit.cli import auditing, judging, preparing, serving, watching
 from fedaudit.cli.options import JsonCommand, PlainCommand, PlainGroup
-from fedaudit.cli.terminal import console, errors, flush, unwritten
+from fedaudit.cli.terminal import UNREAD, console, errors, flush, unwritten
 from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, not_installed, stop_at_once
 from fedaudit.learn import tune_process
 
@@ -34,7 +34,8 @@ fedaudit score my.csv gives the statistics alone.
 
 Exit codes: 0 done, 1 a gate failed, 2 wrong use or input, found before training (also: the folder holds a run of
 another configuration), 3 a gate is undecided, 4 part of the audit is missing, 5 a stored file was refused (damaged,
-changed, unsafe or newer), 6 a fault of fedaudit itself, 130 stopped before there was anything to report.""",
+changed, unsafe or newer), 6 a fault of fedaudit itself, 130 stopped before there was anything to report, 141 nobody
+read the output to its end.""",
 )
 
 
@@ -91,6 +92,17 @@ for name, (command, about) in COMMANDS.items():
 
 
 def main() -> None:
+    """Where nobody reads the output any more, it ends without a word. Rich and typer would end with 1, which here says
+    that a gate failed."""
+    try:
+        _command()
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):
+            sys.exit(UNREAD)
+        raise
+
+
+def _command() -> None:
     try:
         for number in (signal.SIGINT, signal.SIGTERM):  # SIGTERM is treated like Ctrl-C
             signal.signal(number, signal.default_int_handler)
@@ -126,7 +138,7 @@ def _known(error: Exception) -> FedauditError | None:
         return not_installed(error.name or "")
     if not isinstance(error, OSError):
         return None
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EPIPE):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return unwritten(error)
     if error.errno not in OF_FILES or not isinstance(error.filename, str):
         return None

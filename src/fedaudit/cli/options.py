@@ -54,6 +54,8 @@ def printed_as_json(document: Mapping[str, Any]) -> bool:
     if wanted:
         try:
             sys.stdout.write(as_json(document))
+        except BrokenPipeError:
+            raise  # nobody reads any more, and `main` ends without a word
         except OSError as error:
             raise unwritten(error) from None
     return wanted

@@ -1,6 +1,5 @@
 """How results look in a terminal: tables, warnings, the verdict, progress with the time left, and the end on Ctrl-C."""
 
-import errno
 import os
 import signal
 import socket
@@ -37,15 +36,14 @@ class Inert(Console):
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 
-    def on_broken_pipe(self) -> None:
-        """Nobody reads any more. Rich would end with 1, which here says that a gate failed."""
-        raise unwritten(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
-
 
 def unwritten(error: OSError) -> FedauditError:
     """What is to be said when there is no place for the output. The files of a run are not affected."""
     what = f"the output could not be written: {error.strerror}"
-    return FedauditError("output", what, "Make room, or let the output be read to its end.", exit_code=DEGRADED)
+    return FedauditError("output", what, "Make room.", exit_code=DEGRADED)
+
+
+UNREAD = 141  # nobody reads the output any more: what a shell says of a program that SIGPIPE ended
 
 
 def flush() -> None:
@@ -56,6 +54,8 @@ def flush() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+        if isinstance(error, BrokenPipeError):
+            sys.exit(UNREAD)
         raise unwritten(error) from None
 
 
