@@ -187,6 +187,7 @@ def test_errors_say_where(given: dict[str, Any], code: str, says: str) -> None:
     ("given", "says"),
     [
         ({"federation": {"lr": True}}, "federation.lr: a number is needed, and not true or false"),
+        ({"federation": {"server_lr": True}}, "federation.server_lr: a number is needed, and not true or false"),
         ({"audit": {"attacks": [{"name": "fta", "degree": True}]}}, r"audit.attacks.0.degree: a number is needed"),
         ({"audit": {"fpr": [0.1, False]}}, "audit.fpr: a number is needed"),
         ({"audit": {"attacks": [{"name": "fta", "ratio": 1}]}}, r"0.ratio'.* Known: degree, name, signal, weights\."),

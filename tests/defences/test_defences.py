@@ -445,6 +445,7 @@ def test_a_subject_is_charged_for_all_its_records_and_parties() -> None:
         ({"name": "update-sparse", "share": 0.0}, "defence-share"),
         ({"name": "update-sparse", "share": 1.0}, "defence-share"),
         ({"name": "update-sparse", "share": math.nan}, "defence-share"),
+        ({"name": "update-sparse", "share": 0.013}, "defence-share"),  # one of 75 entries
     ],
 )  # fmt: skip
 def test_B2_refused_by_name(asked: dict[str, Any], code: str) -> None:

@@ -73,7 +73,7 @@ IDLE_KEYS = {
     ("partition", "subjects"): ("members", "nonmembers"),
     ("algorithm", "fedsgd"): ("local_epochs", "batch_size", "optimizer", "server_lr"),
 }
-UNWRITTEN = (("coins", False), ("server_lr", 1.0))  # defaults, which are not written down
+UNWRITTEN = {"coins": False, "server_lr": 1.0}  # defaults, which are not written down
 # Keys that have an effect under one choice only.
 KEYS_OF = {
     "beta": ("partition", "dirichlet"),
@@ -83,6 +83,12 @@ KEYS_OF = {
     "held_out": ("partition", "subjects"),
     "fresh": ("partition", "subjects"),
 }
+
+
+def _unwritten(name: str, value: Any) -> bool:
+    """Is it the default? True is no 1, and is left to be refused, as for every number."""
+    default = UNWRITTEN.get(name)
+    return name in UNWRITTEN and value == default and isinstance(value, bool) <= isinstance(default, bool)
 
 
 class FederationSection(Section):
@@ -177,7 +183,7 @@ class FederationSection(Section):
         if given.get("participation", 1) != 1:
             implied["sampling"] = "uniform"
         # The default is not written down, whether it was asked for or not.
-        return implied | {name: value for name, value in given.items() if (name, value) not in UNWRITTEN}
+        return implied | {name: value for name, value in given.items() if not _unwritten(name, value)}
 
     @model_validator(mode="after")
     def _calibration_is_left(self) -> "FederationSection":

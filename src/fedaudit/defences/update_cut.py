@@ -64,7 +64,12 @@ def update_rank(asked: UpdateRankOptions, setting: Setting) -> Defence:
     UPDATE_SPARSE, "only the largest entries of an update are sent (share =); promises nothing", UpdateSparseOptions
 )
 def update_sparse(asked: UpdateSparseOptions, setting: Setting) -> Defence:
-    return Defence(asked.name, update=UpdateSparse(within(asked.name, asked.share, 0, 1, key="share")))
+    share = within(asked.name, asked.share, 0, 1, key="share")
+    entries = sum(value.size for value in _floating(setting.initial).values())
+    if ceil(share * entries) <= 1:
+        what = f"{asked.name!r}: share = {share:g} sends no more than one of the {entries} entries of an update"
+        raise FedauditError("defence-share", what, f"Give more than {1 / max(1, entries):.2g}.")
+    return Defence(asked.name, update=UpdateSparse(share))
 
 
 @dataclass(frozen=True)
