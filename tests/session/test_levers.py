@@ -33,9 +33,9 @@ def test_changes_are_configurations_that_differ_in_what_they_say() -> None:
 @pytest.mark.parametrize(
     ("model", "smaller"),
     [
-        ({"name": "mlp"}, [[128], [64], [256], [32], []]),
-        ({"name": "mlp", "hidden": [64]}, [[32], []]),
-        ({"name": "mlp", "hidden": [32, 16]}, [[32], []]),
+        ({"name": "mlp"}, [[128], [64], [256], [32], [], 32, 128]),
+        ({"name": "mlp", "hidden": [64], "rank": 8}, [[32], [], 128]),
+        ({"name": "mlp", "hidden": [32, 16], "projection": 8}, [[32], [], 32]),
         ({"name": "linear"}, []),
         ({"name": "cnn"}, [16]),
         ({"name": "resnet20"}, ["resnet8"]),

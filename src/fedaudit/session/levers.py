@@ -31,6 +31,7 @@ from fedaudit.results.advice import NO_CHANGE as AS_IT_IS
 from fedaudit.types import Vantage
 
 WIDTHS = (128, 64, 256, 32)  # of the one hidden layer of a smaller `mlp`
+FACTOR, SUMS = 32, 128  # the rank of an `mlp`'s largest layer, and how many random sums of its inputs it sees
 UPDATE_NOISES = (5.0, 10.0, 3.0)  # in norms of the update
 RANK, SHARE = 4, 0.1  # of updates that are cut: directions of a matrix that are kept, entries that are
 DP_SGD = ((0.3, 1.0), (1.0, 1.0), (0.3, 0.1), (3.0, 1.0))  # noise in units of the clip, and the clip
@@ -154,6 +155,12 @@ def _model(config: Config) -> Iterator[Change]:
                 yield Change(f"one hidden layer of {width}", words, {"model.hidden": [width]})
         if hidden:
             yield Change("no hidden layer", "use a model without hidden layers", {"model.hidden": []})
+        if "rank" not in given:
+            told = f"make the model's largest layer a product of two, with {FACTOR} numbers between them"
+            yield Change(f"largest layer of rank {FACTOR}", told, {"model.rank": FACTOR})
+        if "projection" not in given:
+            told = f"show the model {SUMS} fixed random sums of its inputs"
+            yield Change(f"{SUMS} random sums", told, {"model.projection": SUMS})
     elif name == "cnn":
         for filters in (32, 16):
             if given.get("filters", 32) > filters:
