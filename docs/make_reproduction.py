@@ -1,6 +1,6 @@
 """Makes docs/reproduction.md: what the five papers claim, what is found here, and whether the claim holds.
 
-    python -m docs.make_reproduction [--data FOLDER] [SETTING ...]     trains and audits what is missing
+    python -m docs.make_reproduction [--data FOLDER] [SETTING ...]     trains and audits what is missing, a run a core
     python -m docs.make_reproduction --page                            writes the page from what is there
 
 Runs are kept in runs/reproduction: one that is there is read, an unfinished one goes on where it stopped. FOLDER holds
@@ -9,12 +9,16 @@ need one that is not there are left out, and the page says so.
 """
 
 import argparse
+import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from torch import set_num_threads
 
 from docs.reproduction_claims import CLAIMS, SEEDS, SETTINGS, Above, Claim, NotTested, Of, TestedIn
 from fedaudit.config.schema import Config, parse
@@ -33,15 +37,10 @@ def main() -> None:
     options.add_argument("settings", nargs="*", choices=[[], *SETTINGS], metavar="SETTING")
     options.add_argument("--data", type=Path, default=Path("../shared/data"))
     options.add_argument("--page", action="store_true", help="train nothing")
+    options.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="runs at a time, a core each")
     given = options.parse_args()
-    wanted = given.settings or list(SETTINGS)
-    for seed in () if given.page else SEEDS:  # all settings with one seed first: a page that is cut off is still broad
-        for name in wanted:
-            if lacking := missing(SETTINGS[name], given.data):
-                print(f"{name} is left out: there is no {', '.join(lacking)} in {given.data}", flush=True)
-            else:
-                train(name, seed, given.data)
-        PAGE.write_text(page(), encoding="utf-8")
+    if not given.page:
+        train_all(given.settings or list(SETTINGS), given.data, given.workers)
     PAGE.write_text(page(), encoding="utf-8")
 
 
@@ -52,11 +51,25 @@ def missing(setting: TestedIn, data: Path) -> list[str]:
     return [name for name in setting.data if not (data / name).is_file()]
 
 
-def train(name: str, seed: int, data: Path) -> None:
-    folder, began = RUNS / f"{name}-{seed}", time.perf_counter()
-    print(f"{name}, seed {seed} ", end="", flush=True)
-    run(configured(name, seed, prepared(data)), folder, progress, tell=lambda _: None)
-    print(f" {time.perf_counter() - began:.0f} s", flush=True)
+def train_all(wanted: Sequence[str], data: Path, workers: int) -> None:
+    """All settings with one seed first: a page that is cut off is still broad."""
+    lacking = {name: missing(SETTINGS[name], data) for name in wanted}
+    for name, files in lacking.items():
+        if files:
+            print(f"{name} is left out: there is no {', '.join(files)} in {data}", flush=True)
+    made, began = prepared(data), time.perf_counter()
+    jobs = [(name, seed, made) for seed in SEEDS for name in wanted if not lacking[name]]
+    # New processes instead of forks, which PyTorch's threads do not survive.
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), set_num_threads, (1,)) as pool:
+        for done, told in enumerate(pool.map(train, *zip(*jobs, strict=True)), 1):
+            passed = (time.perf_counter() - began) / 60
+            print(f"{told}; {done} of {len(jobs)} after {passed:.0f} minutes", flush=True)
+
+
+def train(name: str, seed: int, data: Path) -> str:
+    began = time.perf_counter()
+    run(configured(name, seed, data), RUNS / f"{name}-{seed}", silent, tell=lambda _: None)
+    return f"{name}, seed {seed}: {time.perf_counter() - began:.0f} s"
 
 
 def configured(name: str, seed: int, data: Path) -> Config:
@@ -81,8 +94,8 @@ def prepared(data: Path) -> Path:
 
 
 @contextmanager
-def progress(_: str, steps: int) -> Iterator[Callable[[], None]]:
-    yield lambda: print(".", end="", flush=True)
+def silent(_: str, steps: int) -> Iterator[Callable[[], None]]:
+    yield lambda: None
 
 
 # ------------------------------------------------------------------ what was found
