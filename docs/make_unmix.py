@@ -4,6 +4,7 @@ members among the candidates, and under noise.
     python docs/make_unmix.py run [BEGINNING...] --data FOLDER --work FOLDER
     python docs/make_unmix.py null [BEGINNING...] --data FOLDER
     python docs/make_unmix.py chosen [NAMES...] --data FOLDER
+    python docs/make_unmix.py ridges [--seed 102]
     python docs/make_unmix.py tables
 
 Each cell is a run of fedaudit with a configuration; what it measured is in docs/unmix_map.json, and a cell that is
@@ -32,10 +33,12 @@ from scipy import stats
 
 from fedaudit.adversary.signals import matched, unmix
 from fedaudit.config.schema import parse
+from fedaudit.results.document import load
 from fedaudit.results.scores import blocks_of, load_scores
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, auc_difference, tpr_at_fpr, tpr_difference
 from fedaudit.stats.roc import able
+from fedaudit.stats.wording import full_text
 from fedaudit.types import Records
 
 STORED = Path(__file__).with_name("unmix_map.json")
@@ -208,9 +211,9 @@ def nothing(cell: Light, data: Path) -> dict[str, Any]:
 def _of_round(world: World, cell: Light, rows: Records, received: Any, sent: Any) -> Any:
     module = world.task.fresh(matched.halfway(received, sent))
     update = {name: torch.from_numpy(received[name] - sent[name]) for name, _ in module.named_parameters()}
-    damping = 10.0 if cell.update_noise else 1.0
+    damping, ridge = (10.0, 1.0) if cell.update_noise else (1.0, 0.1)
     x, y = torch.from_numpy(rows.x), torch.from_numpy(rows.y)
-    setup = unmix.prepare(module, world.task.losses, x, y, damping=damping, ridge=0.1, sketch=80, adaptive=True)
+    setup = unmix.prepare(module, world.task.losses, x, y, damping=damping, ridge=ridge, sketch=80, adaptive=True)
     return matched.standardised(unmix.unmix(setup, module, update).score, slice(None)).numpy()
 
 
@@ -282,6 +285,34 @@ def _ways(world: World, rows: Records, received: Any, sent: Any) -> Iterator[tup
         of_layer = matched.statistics(prepared, module, {name: one[None] for name, one in update.items()})
         score = matched.standardised(matched.scores(of_layer)[:, 0, 0], every).numpy()
         yield f"matched filter, damping {damping:g}{', Adam undone' if undone else ''}", score
+
+
+# How much ridge under noise: few members, and noise that is as strong for them as 5 and 10 norms are for 6,000.
+RIDGES = tuple(f"unmix+damping={damping}+ridge={ridge:g}" for damping in (1, 10, 100) for ridge in (0.1, 1.0, 10.0))
+UNDER_NOISE: dict[str, tuple[float, dict[str, Any]]] = {
+    "20 norms, SGD": (20.0, {"optimizer": "sgd", "lr": 0.3}),
+    "20 norms, Adam": (20.0, {"lr": 0.001}),
+    "40 norms, SGD": (40.0, {"optimizer": "sgd", "lr": 0.3}),
+}
+
+
+def ridges(seed: int) -> None:
+    """By what global models give away."""
+    for name, (strength, training) in UNDER_NOISE.items():
+        config = parse({
+            "data": {"name": "baskets", "limit": 1200},
+            "federation": {"rounds": 12, "seed": seed, **training},
+            "model": {"hidden": [128]},
+            "defences": [{"name": "update-noise", "strength": strength}],
+            "audit": {"attacks": [*RIDGES, "matched-filter+damping=10"], "vantages": ["client"], "fpr": [0.05]},
+        })  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            run(config, Path(folder) / "run", lambda *_: nullcontext(lambda: None), tell=lambda _: None)
+            found = load(Path(folder) / "run")
+        print(f"{name}: {full_text('accuracy', found.accuracy)}", flush=True)
+        for result in (r for r in found.results if r.party is None and "tpr@0.05" in r.estimates):
+            told = [full_text(key, result.estimates[key]) for key in ("auc", "tpr@0.05")]
+            print(f"  {result.attack}: {'; '.join(told)}", flush=True)
 
 
 # ------------------------------------------------------------------ tables
@@ -358,10 +389,11 @@ def over_seeds(values: list[float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["run", "null", "chosen", "tables"])
+    parser.add_argument("what", choices=["run", "null", "chosen", "ridges", "tables"])
     parser.add_argument("beginnings", nargs="*")
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "make_unmix")
+    parser.add_argument("--seed", type=int, default=102)
     given = parser.parse_args()
     if given.what == "run":
         measure(given.beginnings, given.data, given.work)
@@ -369,6 +401,8 @@ def main() -> None:
         measure_null(given.beginnings, given.data)
     elif given.what == "chosen":
         chosen(given.beginnings, given.data)
+    elif given.what == "ridges":
+        ridges(given.seed)
     else:
         tables()
 
