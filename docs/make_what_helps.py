@@ -110,7 +110,7 @@ def federations(data: Path) -> dict[str, Callable[[], Config]]:
 def held_out(out: Path, data: Path, workers: int) -> None:
     limit = parse_limit("auc < 0.6")
     print(
-        "| federation | rounds, search / list | area, search | area, list | as it is: AUC, accuracy |\n|---|---|---|---|---|"
+        "| federation | rounds: search, list | area: search | list | unchanged: AUC, accuracy |\n|---|---|---|---|---|"
     )
     for name, made in federations(data).items():
         config = made()
