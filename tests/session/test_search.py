@@ -19,6 +19,7 @@ from fedaudit.session.search import (
     LeverSearch,
     children,
     fronts,
+    further,
     opening,
     spread,
     stopped,
@@ -39,6 +40,17 @@ def test_those_go_on_that_no_other_beats_and_useless_models_last() -> None:
     assert names(FIELD, spread(FIELD, 6))[-1] == "useless"
     assert names(FIELD, spread(FIELD, 1)) == ["undefended"]
     assert set(names(FIELD, spread(FIELD, 2))) == {"undefended", "strong"}  # as far apart as can be
+
+
+def test_who_gives_away_more_than_half_of_what_the_worst_does_goes_on_last() -> None:
+    quiet = [look("slow", 0.13, 0.3), look("frontier", 0.12, 0.32), look("linear", 0.15, 0.34)]
+    leaky = [look("as it is", 0.99, 0.35), look("worst", 1.0, 0.1)]
+    field = [*leaky, *quiet]
+    assert set(names(field, further(field, 3, 0.01))) == {look.name for look in quiet}
+    assert names(field, further(field, 4, 0.01))[3] == "as it is"
+    assert "as it is" in names(field, spread(field, 3))
+    close = [look("a", 0.75, 0.3), look("b", 0.9, 0.4)]  # by AUC, where a guess has a half: .25 is more than half of .4
+    assert names(close, further(close, 1, 0.5)) == ["b"]
 
 
 def test_fronts_are_peeled_one_after_the_other() -> None:

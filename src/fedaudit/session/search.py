@@ -9,7 +9,7 @@
    as a federation that stops there.
 
 A model with less than half of the best accuracy at that look goes on last: it is an answer to nobody, whatever it
-hides.
+hides. So does one that gives away more than half of what the worst of them does, however accurate it is.
 
 Looks are kept beside the runs, and why there is none of what failed. Proposals depend on nothing else, so that a search
 that was killed and is begun again makes the same ones and trains only what is missing.
@@ -36,6 +36,7 @@ from fedaudit.results.gate import Gate, Rule, judge
 from fedaudit.session.levers import NO_CHANGE, Change, Lever, changed, together
 from fedaudit.session.trials import UNFIT, Bench, FailedTrial, Trial, keep, kept, kept_in, unusable
 from fedaudit.session.workers import News
+from fedaudit.stats.wording import fpr_of
 
 GENERATION, PARENTS = 8, 5  # configurations that are proposed at a time, and that they are made of
 ATTEMPTS = 20  # to find a child that was not proposed before
@@ -108,6 +109,11 @@ class LeverSearch:
     always: Sequence[Change] = ()
     places: int = 8  # configurations that are begun
 
+    @property
+    def chance(self) -> float:
+        """The risk by a guess."""
+        return fpr_of(self.limit.metric) or 0.5
+
     def run(self, bench: Bench) -> list[Contender]:
         return self.promoted(bench, self._screened(bench))
 
@@ -117,7 +123,7 @@ class LeverSearch:
         on = list(range(len(field)))
         for rung, share in zip(later, shares(first, *later)[1:], strict=True):
             alive = [place for place in on if field[place].looks and not field[place].status]
-            best = spread([field[place].last for place in alive], math.ceil(share * self.places))
+            best = further([field[place].last for place in alive], math.ceil(share * self.places), self.chance)
             on = [alive[place] for place in best]
             for place, one in zip(on, self.trained(bench, [field[place] for place in on], rung), strict=True):
                 field[place] = one
@@ -272,6 +278,16 @@ def opening(levers: Sequence[Lever]) -> list[Moved]:
 
 
 # ------------------------------------------------------------------ who goes on
+
+
+def further(looks: Sequence[Tried], count: int, chance: float) -> list[int]:
+    """The places of so many that go on: first of those that leave at most half of what the worst of them does."""
+    excess = {place: look.risk.value - chance for place, look in enumerate(looks) if look.risk}
+    halved = [place for place in excess if excess[place] <= results.HALF * max(excess.values())]
+    chosen: list[int] = []
+    for places in (halved, [place for place in excess if place not in halved]):
+        chosen += [places[one] for one in spread([looks[place] for place in places], count - len(chosen))]
+    return chosen
 
 
 def spread(looks: Sequence[Tried], count: int) -> list[int]:
