@@ -3,7 +3,7 @@
 1. First, for half of the places, three levers with all that they make together, because some help only in company,
    and then others by themselves. Then each next generation combines the best so far, as NSGA-II does: parents are
    configurations that no other beats in both risk and accuracy; a child moves all levers that either of the two has
-   moved, some of them elsewhere or back, and now and then one of its own (docs/decisions/0017-search.md).
+   moved, some of them elsewhere, and now and then one of its own (docs/decisions/0017-search.md).
 2. All are trained for a quarter of the rounds. A quarter of them go on to half of the rounds, and half of those to the
    end: front by front, the configurations that no other beats in both, spread over the accuracies. Every look counts
    as a federation that stops there.
@@ -43,7 +43,7 @@ ATTEMPTS = 20  # to find a child that was not proposed before
 PARTS = (0.25, 0.5, 1.0)  # of the rounds, after which runs are looked at
 ON = (1.0, 0.25, 0.125)  # the share of the configurations that is trained up to each
 FIRST = ("update", "model", "rate")  # levers that did most on the demo's federation, on which this was built
-ELSEWHERE = 1 / 3  # how often a child has a lever of its parents in another position, or back
+ELSEWHERE = 1 / 3  # how often a child has a lever of its parents in another position
 OF_ITS_OWN = 0.25  # levers that a child moves beside its parents', in the mean
 
 
@@ -244,8 +244,11 @@ def worst(gate: Gate) -> Risk | None:
 
 
 def children(field: Sequence[Contender], levers: Sequence[Lever], count: int, rng: np.random.Generator) -> list[Moved]:
-    """Up to so many that were not proposed before. Fewer where parents have nothing new to make."""
+    """Up to so many that were not proposed before, without positions that did not fit by themselves. Fewer where
+    parents have nothing new to make."""
     seen, found = {_key(one.moved) for one in field}, list[Moved]()
+    unfit = [change for one in field if one.unfit and len(one.moved) == 1 for change in one.moved.values()]
+    levers = [replace(lever, positions=[p for p in lever.positions if p not in unfit]) for lever in levers]
     able = [one for one in field if one.looks]
     parents = [able[place].moved for place in spread([one.looks[0] for one in able], PARENTS)]
     for _ in range(count * ATTEMPTS if len(parents) > 1 else 0):
@@ -255,12 +258,19 @@ def children(field: Sequence[Contender], levers: Sequence[Lever], count: int, rn
             own = [moved[lever.name] for moved in pair if lever.name in moved]
             change = own[rng.integers(len(own))] if own else None
             if rng.random() < (ELSEWHERE if own else OF_ITS_OWN / len(levers)):
-                change = (None, *lever.positions)[rng.integers(len(lever.positions) + 1)]
+                change = _another(lever, change, rng)
             child |= {lever.name: change} if change else {}
         if _key(child) not in seen and len(found) < count:
             seen.add(_key(child))
             found.append(child)
     return found
+
+
+def _another(lever: Lever, own: Change | None, rng: np.random.Generator) -> Change | None:
+    """Another position: each next one in the list half as often, because they begin with those that are worth most. A
+    lever with no other goes back."""
+    others = [position for position in lever.positions if position != own]
+    return others[min(int(rng.geometric(0.5)), len(others)) - 1] if others else None
 
 
 def _key(moved: Moved) -> frozenset[tuple[str, str]]:
