@@ -97,8 +97,9 @@ def cell(prepared: Prepared, setting: Setting, made: Sequence[Round]) -> dict[st
     assert not found.failed, found.failed
     scores, sights = auditor.case().scores, auditor.outlooks.sights
     labels = sights["(label-only-client)"]
+    own = labels.own(None)
     kept = {
-        "id": labels.id, "role": labels.role, "own": labels.own,
+        "id": labels.id, "role": labels.role, "own": own,
         "subject": labels.id if labels.subject is None else labels.subject,
         "right": np.array([found.accuracy[n].value for n in ("members", "evaluation")]),
         "labels": np.array(labels.reductions["tear"].asked).T,  # type: ignore[attr-defined]
@@ -107,9 +108,9 @@ def cell(prepared: Prepared, setting: Setting, made: Sequence[Round]) -> dict[st
         for attack in sight.attacks:
             score = scores.of(sight, attack)
             at = scores.threshold([sight], attack)
-            member = sight.role[labels.own] == Role.MEMBER.value
+            member = sight.role[own] == Role.MEMBER.value
             kept[f"score/{attack.name}"] = score
-            kept[f"at/{attack.name}"] = np.array(best_threshold(score[labels.own], member) if at is None else at)
+            kept[f"at/{attack.name}"] = np.array(best_threshold(score[own], member) if at is None else at)
             if attack.name in ("tear", "tear-deepfool"):
                 kept[f"distance/{attack.name}"] = np.array(sight.reductions[attack.name].columns)  # type: ignore[attr-defined]
     last = made[-1].aggregate
@@ -145,7 +146,7 @@ def block(made: Cell, score: np.ndarray, at: float) -> Block:
     at = at if np.isfinite(at) else float(score.min()) - 1
     sets = [~made["own"] & (made["role"] == role.value) for role in ROLES]
     scores, whose, ids = ([of[one] for one in sets] for of in (score - at, made["subject"], made["id"]))
-    return Block(*scores, (whose[0], whose[1], whose[2]), (ids[0], ids[1], ids[2]))
+    return Block(scores[0], scores[1], scores[2], (whose[0], whose[1], whose[2]), (ids[0], ids[1], ids[2]))
 
 
 def blocks(cells: Sequence[Cell], attack: str) -> list[Block]:
@@ -334,9 +335,9 @@ def trajectory(prepared: Prepared, state: Any, here: Any, taken: set[str], epoch
     points, y = torch.from_numpy(here.x), torch.from_numpy(np.asarray(here.y, np.int64))
     found = [losses(teacher, points, y)]
     for _ in range(epochs):
-        for batch in torch.randperm(len(x)).split(64):
+        for batch in torch.randperm(len(x)).split(64):  # type: ignore[no-untyped-call]
             optimiser.zero_grad()
-            cross_entropy(student(x[batch]), soft[batch]).backward()
+            cross_entropy(student(x[batch]), soft[batch]).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         found.append(losses(student.eval(), points, y))
         student.train()
