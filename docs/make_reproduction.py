@@ -5,20 +5,19 @@
 
 Runs are kept in runs/reproduction: one that is there is read, an unfinished one goes on where it stopped. FOLDER holds
 the data sets that no package brings (cifar10.npz, cifar100.npz, mnist.npz, shakespeare_roles.json.gz); settings that
-need one that is not there are left out, and the page says so.
+need one that is not there are left out, and the page says so. It is written after all runs of a seed, and when it is
+cut off. A run that fails is told and left out.
 """
 
 import argparse
-import multiprocessing
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
-from torch import set_num_threads
 
 from docs.reproduction_claims import CLAIMS, SEEDS, SETTINGS, Above, Claim, NotTested, Of, TestedIn
 from fedaudit.config.schema import Config, parse
@@ -26,6 +25,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.results.compare import risk_difference
 from fedaudit.results.document import load
 from fedaudit.session.run import run
+from fedaudit.session.workers import Tell, work
 from fedaudit.stats import over_runs
 from fedaudit.types import AuditResult, Estimate
 
@@ -39,8 +39,14 @@ def main() -> None:
     options.add_argument("--page", action="store_true", help="train nothing")
     options.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="runs at a time, a core each")
     given = options.parse_args()
-    if not given.page:
-        train_all(given.settings or list(SETTINGS), given.data, given.workers)
+    try:
+        if not given.page:
+            train_all(given.settings or list(SETTINGS), given.data, given.workers)
+    finally:
+        write_page()
+
+
+def write_page() -> None:
     PAGE.write_text(page(), encoding="utf-8")
 
 
@@ -59,17 +65,21 @@ def train_all(wanted: Sequence[str], data: Path, workers: int) -> None:
             print(f"{name} is left out: there is no {', '.join(files)} in {data}", flush=True)
     made, began = prepared(data), time.perf_counter()
     jobs = [(name, seed, made) for seed in SEEDS for name in wanted if not lacking[name]]
-    # New processes instead of forks, which PyTorch's threads do not survive.
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), set_num_threads, (1,)) as pool:
-        for done, told in enumerate(pool.map(train, *zip(*jobs, strict=True)), 1):
+    left = Counter(seed for _, seed, _ in jobs)
+    with closing(work(jobs, train, workers)) as news:
+        for one in news:
+            name, seed, _ = jobs[one.piece]
+            left[seed] -= 1
             passed = (time.perf_counter() - began) / 60
-            print(f"{told}; {done} of {len(jobs)} after {passed:.0f} minutes", flush=True)
+            told = f"{name}, seed {seed}: {one.why or one.kind}"
+            print(f"{told}; {len(jobs) - left.total()} of {len(jobs)} after {passed:.0f} minutes", flush=True)
+            if not left[seed]:
+                write_page()
 
 
-def train(name: str, seed: int, data: Path) -> str:
-    began = time.perf_counter()
+def train(job: tuple[str, int, Path], _: Tell) -> None:
+    name, seed, data = job
     run(configured(name, seed, data), RUNS / f"{name}-{seed}", silent, tell=lambda _: None)
-    return f"{name}, seed {seed}: {time.perf_counter() - began:.0f} s"
 
 
 def configured(name: str, seed: int, data: Path) -> Config:

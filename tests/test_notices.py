@@ -47,7 +47,7 @@ ALLOWED = {
     "integrations/options.py": "keys and options inside the text of an error become arguments of Python",
     "config/attack_registry.py": "the help of an option, without its default",
     "config/schema.py": "pydantic puts two words of its own before a message",
-    "cli/commands.py": "torch has no error of its own for too little memory",
+    "errors.py": "torch has no error of its own for too little memory",
     "cli/judging.py": "an outcome of `verify`, as its file has it",
     "cli/template.py": "the name of a section in brackets",
     "data/ids.py": "names of columns",

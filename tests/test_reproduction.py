@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from docs import make_reproduction
 from docs.make_reproduction import apart, configured, holds
-from docs.reproduction_claims import CLAIMS, SETTINGS, Above, Claim, Of, Within
+from docs.reproduction_claims import CLAIMS, SEEDS, SETTINGS, Above, Claim, Of, Within
 from fedaudit.types import Estimate
+from tests.worlds import in_turn
 
 TESTED = [claim for claim in CLAIMS if isinstance(claim, Claim)]
 
@@ -26,6 +28,42 @@ def test_a_setting_is_a_configuration_and_asks_for_all_that_is_looked_at(name: s
     wanted = {of.attack for claim in TESTED for of in figures(claim) if of.setting == name}
     assert wanted
     assert wanted <= asked
+
+
+def test_a_run_that_fails_is_told_and_the_page_is_written_after_each_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [name for name, setting in SETTINGS.items() if not setting.data][:2]
+    trained, pages = list[str](), list[int]()
+
+    def run(_: Any, out: Path, *__: Any, **___: Any) -> None:
+        trained.append(out.name)
+        if out.name == f"{names[0]}-{SEEDS[0]}":
+            raise MemoryError
+
+    monkeypatch.setattr(make_reproduction, "RUNS", tmp_path)
+    monkeypatch.setattr(make_reproduction, "run", run)
+    monkeypatch.setattr(make_reproduction, "work", in_turn)
+    monkeypatch.setattr(make_reproduction, "write_page", lambda: pages.append(len(trained)))
+    make_reproduction.train_all(names, tmp_path / "data", 1)
+    assert trained == [f"{name}-{seed}" for seed in SEEDS for name in names]
+    assert pages == [len(names) * place for place in range(1, len(SEEDS) + 1)]
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{names[0]}, seed {SEEDS[0]}: MemoryError")
+    assert second.startswith(f"{names[1]}, seed {SEEDS[0]}: done; 2 of {len(trained)} after")
+
+
+def test_a_page_that_is_cut_off_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(make_reproduction, "RUNS", tmp_path)
+    monkeypatch.setattr(make_reproduction, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(make_reproduction, "train_all", interrupted)
+    monkeypatch.setattr("sys.argv", ["make_reproduction"])
+    with pytest.raises(KeyboardInterrupt):
+        make_reproduction.main()
+    assert "## Settings" in (tmp_path / "page.md").read_text()
 
 
 def estimate(value: float, half: float) -> Estimate:

@@ -52,6 +52,11 @@ def not_installed(module: str, extra: str = "") -> FedauditError | None:
     return FedauditError("not-installed", f"this needs {package}, which is not installed", todo)
 
 
+def out_of_memory(error: Exception) -> bool:
+    """PyTorch has no error of its own for it."""
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+
+
 class NotGrantedError(FedauditError):
     """An attack asked a view for something that its adversary does not see."""
 

@@ -1,5 +1,6 @@
 """What is wrong with the input, the output or the machine is told as that, and never as a fault of fedaudit."""
 
+import errno
 import json
 import os
 import resource
@@ -11,13 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
 
+from fedaudit.cli import commands
 from fedaudit.cli.terminal import UNREAD
 from fedaudit.config.schema import load_config, parse, read_toml
 from fedaudit.data.cells import read_columns
 from fedaudit.data.game_file import load_game
 from fedaudit.data.npz import read
-from fedaudit.errors import DEGRADED, FedauditError
+from fedaudit.errors import DEGRADED, FAULT, FedauditError
 from fedaudit.session.prepare import prepare
 from fedaudit.trace.segments import DamagedError, read_bytes
 
@@ -97,6 +100,24 @@ def test_an_error_that_nobody_reads_is_no_failed_gate(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, stdout=writing, stderr=writing, check=False)
     os.close(writing)
     assert done.returncode == UNREAD
+
+
+def test_a_pipe_that_broke_elsewhere_is_a_fault(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broken = typer.Typer()
+
+    @broken.command()
+    def command() -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(commands, "app", broken)
+    monkeypatch.setattr("sys.argv", ["fedaudit"])
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, getattr(sys, stream))  # typer puts others in their place
+    with pytest.raises(SystemExit) as end:
+        commands.main()
+    assert (end.value.code, "[fault] BrokenPipeError" in capfd.readouterr().err) == (FAULT, True)
 
 
 def unread(*command: str, cwd: Path) -> tuple[int, str]:

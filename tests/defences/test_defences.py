@@ -454,6 +454,16 @@ def test_B2_refused_by_name(asked: dict[str, Any], code: str) -> None:
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize("entries", [2, 75, 90, 100, 101, 4999])
+def test_the_smallest_share_that_is_named_is_accepted(entries: int) -> None:
+    one_row = setting(lambda: nn.Linear(entries, 1, bias=False))
+    with pytest.raises(FedauditError) as caught:
+        build([ask(name="update-sparse", share=1 / entries)], one_row)
+    named = float(caught.value.todo.removeprefix("Give at least ").rstrip("."))
+    assert 1 / entries < named < 1.2 / entries
+    build([ask(name="update-sparse", share=named)], one_row)
+
+
 def test_batchnorm_is_refused_with_the_remedy() -> None:
     def normed() -> nn.Module:
         return nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))

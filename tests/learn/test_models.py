@@ -13,7 +13,7 @@ from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
 from fedaudit.federation.simulate import Trainer, average, federate, party_rng
 from fedaudit.learn.many import linear_layers
-from fedaudit.learn.tasks import Training, build_task
+from fedaudit.learn.tasks import Training, build_task, freeze
 from fedaudit.types import Moment, Plan, Records, Trained
 
 OF_TEXT = ("lstm", "lstm-label", "gpt", "llama", "causal-lm")
@@ -206,6 +206,17 @@ def test_the_largest_layer_is_a_product_of_two() -> None:
         one[2].load_state_dict(linear[3].state_dict())
         x = torch.randn(7, 20)
         assert torch.allclose(small(x), whole(x), atol=1e-6)
+
+
+def test_a_product_of_two_is_frozen_as_one_layer() -> None:
+    small = freeze(OURS["mlp"]((20,), 3, hidden=(30, 8), rank=4), 1)
+    assert [name for name, weight in small.named_parameters() if weight.requires_grad] == [
+        "4.weight", "4.bias", "6.weight", "6.bias",
+    ]  # fmt: skip
+    apart = nn.Sequential(nn.Linear(20, 4, bias=False), nn.ReLU(), nn.Linear(4, 3))
+    assert [weight.requires_grad for weight in freeze(apart, 1).parameters()] == [False, True, True]
+    with pytest.raises(FedauditError, match="the model has 1 layers with weights"):
+        freeze(OURS["mlp"]((600,), 100, hidden=(), rank=10), 1)
 
 
 def test_a_logistic_regression_may_have_a_rank() -> None:

@@ -271,6 +271,18 @@ def test_one_figure_has_one_interval_in_an_advice(seen_by_a_server: Path) -> Non
     assert found.risk.low < low
 
 
+def test_the_strongest_of_all_attacks_has_the_interval_of_all_although_the_limit_names_one(
+    seen_by_a_server: Path,
+) -> None:
+    every = compared(["limit"], NO_CHANGE, seen_by_a_server, seen_by_a_server, parse_limit("auc < 0.6")).strongest
+    assert every is not None
+    other = next(name for name in ("loss", "fta-confidence") if name != every.attack)
+    limit = parse_limit(f"auc[attack={other}] < 0.6")
+    found = compared(["limit"], NO_CHANGE, seen_by_a_server, seen_by_a_server, limit)
+    assert found.risk is not None
+    assert (found.risk.attack, found.strongest) == (other, every)
+
+
 def test_with_masked_updates_a_point_is_judged_by_the_global_models(seen_by_a_server: Path) -> None:
     limit = parse_limit("auc < 0.999")
     whole = compared(["limit"], NO_CHANGE, seen_by_a_server, seen_by_a_server, limit)

@@ -36,6 +36,7 @@ def test_changes_are_configurations_that_differ_in_what_they_say() -> None:
         ({"name": "mlp"}, [[128], [64], [256], [32], [], 32, 128]),
         ({"name": "mlp", "hidden": [64], "rank": 8}, [[32], [], 128]),
         ({"name": "mlp", "hidden": [32, 16], "projection": 8}, [[32], [], 32]),
+        ({"name": "mlp", "hidden": []}, [128, 32]),  # a product of two is seldom smaller than its only layer
         ({"name": "linear"}, []),
         ({"name": "cnn"}, [16]),
         ({"name": "resnet20"}, ["resnet8"]),

@@ -13,7 +13,7 @@ from fedaudit.results import advice as results
 from fedaudit.results.advice import Tried, beats
 from fedaudit.results.gate import Rule, parse_limit
 from fedaudit.session import search, trials
-from fedaudit.session.levers import NO_CHANGE, Change, changed, levers, together
+from fedaudit.session.levers import NO_CHANGE, Change, Lever, changed, levers, together
 from fedaudit.session.search import (
     Contender,
     LeverSearch,
@@ -24,7 +24,18 @@ from fedaudit.session.search import (
     spread,
     stopped,
 )
-from fedaudit.session.trials import TRIALS, UNFIT, Bench, Trial, kept, train_until
+from fedaudit.session.trials import (
+    FAILED,
+    NOT_INSTALLED,
+    TRIALS,
+    UNFIT,
+    Bench,
+    FailedTrial,
+    Trial,
+    kept,
+    kept_in,
+    train_until,
+)
 from fedaudit.session.workers import News
 from tests.session.advising import FIELD, leaking, look
 from tests.worlds import in_turn
@@ -88,6 +99,15 @@ def test_children_take_each_lever_from_their_parents_and_are_new() -> None:
     assert children(field[:1], found, 8, np.random.default_rng(0)) == []  # nobody to make them with
 
 
+def test_a_lever_that_is_moved_elsewhere_does_not_stay_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "ELSEWHERE", 1.0)
+    monkeypatch.setattr(search, "ATTEMPTS", 1)  # what was proposed before is not drawn again
+    one, other = Change("one", "", {}), Change("other", "", {})
+    parents = [Contender(one, None, Path(n), moved={"model": one}, looks=(look(n, 0.5, 0.5),)) for n in "ab"]
+    draws = [children(parents, [Lever("model", [one, other])], 1, np.random.default_rng(seed)) for seed in range(20)]
+    assert all(made == [{"model": other}] for made in draws)
+
+
 def test_levers_that_do_most_are_tried_first_together_and_then_every_other_by_itself() -> None:
     found = levers(parse({}))
     order = opening(found)
@@ -122,7 +142,7 @@ def test_a_look_is_of_its_own_round_or_there_is_none(tmp_path: Path) -> None:
     one = Contender(NO_CHANGE, given, bench.folder(given))
     with pytest.raises(FedauditError, match="is at round 4, and what was seen after round 2 was not kept") as error:
         LeverSearch(given, [], limit)._looked_at(bench, one, 2, {})
-    assert f"delete {one.folder}" in error.value.todo
+    assert error.value.todo == "Advise in another folder."  # there, another limit was asked
 
 
 def test_a_search_looks_after_every_rung_and_keeps_what_it_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +170,8 @@ def test_a_search_looks_after_every_rung_and_keeps_what_it_saw(tmp_path: Path, m
 def test_what_fails_in_its_first_rounds_is_not_said_to_be_unfit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed for want of memory, it might have fitted; what was refused before any training does not fit."""
+    """Killed for want of memory, it might have fitted, and may do so next time; what was refused before any training
+    does not fit."""
     monkeypatch.setattr(trials, "work", in_turn)
     given, said = leaking(tmp_path), list[str]()
     bench = Bench(tmp_path, 1, lambda: None, said.append)
@@ -166,11 +187,16 @@ def test_what_fails_in_its_first_rounds_is_not_said_to_be_unfit(
     assert after(killed) == "failed: its process was ended by SIGKILL (out of memory?)"
     assert after(News(0, "failed", "", "it died"), looks) == "failed after round 2: it died"
     assert after(None).startswith("failed: ")  # it left no results
+    assert not list(tmp_path.glob("run-*.json"))
+    assert not [line for line in said if "to try it again" in line]
+    assert after(News(0, "failed", FAILED, "it diverged")) == "failed: it diverged"
+    assert said[-1].endswith(f" (delete {kept_in(tmp_path / 'run-3', 2, limit)} to try it again)")
+    assert kept(tmp_path / "run-3", 2, limit) == FailedTrial(why="it diverged", unfit=False)
     by_name = {change.name: change for lever in levers(given) for change in lever.positions}
     subjects = changed(given, together(given, [by_name["subject-level DP"]]))
     unfit = Trial(tmp_path / TRIALS / "unfit", subjects, 2)
     assert after(bench.run([unfit])[unfit.folder]).startswith("does not fit: [")
-    assert len(said) == 4
+    assert len(said) == 5
 
 
 @pytest.fixture
@@ -199,7 +225,7 @@ def failing(defence: str, what: str, begun: list[Trial]) -> Any:
 @pytest.mark.usefixtures("untrained")
 def test_a_search_that_is_begun_again_does_not_try_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given, limit, said, begun = parse({"federation": {"rounds": 8}}), parse_limit("auc < 0.6"), [""], list[Trial]()
-    monkeypatch.setattr(trials, "work", failing("update-noise", "", begun))
+    monkeypatch.setattr(trials, "work", failing("update-noise", FAILED, begun))
     bench, found = Bench(tmp_path, 1, lambda: None, said.append), levers(given, ["update", "rate"])
     field = LeverSearch(given, found, limit, places=8).run(bench)
     failed = [one.change.name for one in field if one.status]
@@ -218,12 +244,15 @@ def test_a_search_that_is_begun_again_does_not_try_what_failed(tmp_path: Path, m
 
 
 @pytest.mark.usefixtures("untrained")
-def test_what_does_not_fit_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("why", [UNFIT, NOT_INSTALLED])
+def test_what_does_not_fit_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     given, limit = parse({"federation": {"rounds": 8}}), parse_limit("auc < 0.6")
-    monkeypatch.setattr(trials, "work", failing("dp-sgd", UNFIT, []))
+    monkeypatch.setattr(trials, "work", failing("dp-sgd", why, []))
     bench, found = Bench(tmp_path, 1, lambda: None, lambda _: None), levers(given, ["training", "rate"])
     field = LeverSearch(given, found, limit, places=8).run(bench)
     assert [one.change.name for one in field if one.unfit][:2] == ["DP-SGD, noise 0.3", "DP-SGD, noise 1"]
     fitting = [one for one in field if not one.unfit]
     assert len(fitting) == 8
     assert len([one for one in fitting[:5] if len(one.moved) == 1]) == 4  # half of the places, by themselves
+    lasting = [kept(one.folder, 2, limit) for one in field if one.unfit]
+    assert all(lasting) if why == UNFIT else not any(lasting)  # a package may be there next time

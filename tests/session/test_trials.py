@@ -1,11 +1,15 @@
 """Trials of a search: runs up to a round, what they cost, and what stops them."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from fedaudit.errors import FedauditError
+from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.federation import START
+from fedaudit.files import writing
 from fedaudit.report.pages import advice_page
 from fedaudit.results import advice as results
 from fedaudit.results.document import load
@@ -14,7 +18,17 @@ from fedaudit.session import trials
 from fedaudit.session.levers import NO_CHANGE
 from fedaudit.session.run import run
 from fedaudit.session.search import Contender, LeverSearch
-from fedaudit.session.trials import Bench, Trial, kept, kept_in, seconds, train_until
+from fedaudit.session.trials import (
+    FAILED,
+    NOT_INSTALLED,
+    UNFIT,
+    Bench,
+    Trial,
+    kept,
+    kept_in,
+    seconds,
+    train_until,
+)
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.store import Store
 from fedaudit.types import Moment
@@ -77,6 +91,78 @@ def test_a_folder_that_cannot_be_written_is_no_change_that_does_not_fit(
     with pytest.raises(FedauditError, match="not empty") as error:
         bench.run([Trial(tmp_path / "trial", given, 2)])
     assert error.value.code == "trial-unusable"
+
+
+def test_data_that_cannot_be_read_end_the_search_with_the_words_of_their_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything was trained, and after: no folder is to blame, and no change."""
+    monkeypatch.setattr(trials, "work", in_turn)
+    given, bench = leaking(tmp_path), Bench(tmp_path, 1, lambda: None, lambda _: None)
+    file, folder = tmp_path / "lots.npz", bench.folder(given)
+    whole = file.read_bytes()
+    for until in (2, 4):
+        file.write_text("x,y\n1,2\n")
+        with pytest.raises(FedauditError, match="is not an npz") as error:
+            bench.run([Trial(folder, given, until)])
+        assert (error.value.exit_code, str(folder) in str(error.value)) == (REFUSED, False)
+        file.unlink()
+        with pytest.raises(FedauditError) as error:
+            bench.run([Trial(folder, given, until)])
+        assert (error.value.code, error.value.todo) == ("data-missing", "Check data.path.")
+        file.write_bytes(whole)
+        assert bench.run([Trial(folder, given, until)]) == {}
+    with np.load(file) as before:
+        other = {"x": before["x"] + 1, "y": before["y"]}
+    np.savez(file, **other)
+    with pytest.raises(FedauditError, match="holds a run with other data") as error:
+        bench.run([Trial(folder, given, 8)])
+    assert error.value.todo == "Advise in another folder."
+
+
+def test_a_folder_that_another_process_writes_to_is_not_to_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "work", in_turn)
+    given, bench = leaking(tmp_path), Bench(tmp_path, 1, lambda: None, lambda _: None)
+    with writing(tmp_path / "trial"), pytest.raises(FedauditError) as error:
+        bench.run([Trial(tmp_path / "trial", given, 2)])
+    assert (error.value.code, "delete" in error.value.todo) == ("locked", False)
+
+
+CONFIGURED = FedauditError("freeze", "nothing is left to train", "Freeze less.")
+NO_OPACUS = ModuleNotFoundError("No module named 'opacus'", name="opacus")
+
+
+@pytest.mark.parametrize(
+    ("error", "begun", "said"),
+    [
+        (CONFIGURED, False, UNFIT),
+        (CONFIGURED, True, FAILED),
+        (ValueError("of the model"), True, FAILED),
+        (ValueError("who knows"), False, ""),
+        (NO_OPACUS, False, NOT_INSTALLED),
+        (OSError(errno.ENOSPC, "No space left on device"), True, ""),
+        (MemoryError(), True, ""),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), True, ""),
+    ],
+)
+def test_only_what_a_configuration_caused_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, begun: bool, said: str
+) -> None:
+    def failing(*_: Any, engine: Any, **__: Any) -> None:
+        if begun:
+            engine(None, START, None)
+        raise error
+
+    monkeypatch.setattr(trials, "work", in_turn)
+    monkeypatch.setattr(trials, "run", failing)
+    monkeypatch.setattr(trials, "rounds", lambda *_: iter(()))
+    given, bench = config(), Bench(tmp_path, 1, lambda: None, lambda _: None)
+    bench.folder(given).parent.mkdir()
+    told = bench.run([Trial(bench.folder(given), given, 2)])[bench.folder(given)]
+    assert told.what == said
+    assert ("pip install 'fedaudit[dp]'" in told.why) == (error is NO_OPACUS)
 
 
 def test_what_is_damaged_ends_the_search_which_says_what_to_delete(

@@ -309,12 +309,13 @@ def advise(
 ) -> None:
     """What should be changed so that this federation stays below a limit, and what does that cost in accuracy?
 
-    Searches over levers: smaller models, noise on updates, DP-SGD, subject- and user-level DP, learning rates, epochs,
-    batches, frozen layers, larger parties, weight decay, dropout, fewer rounds, secure aggregation, and what they make
-    together. All are trained for a quarter of the rounds, and the best go on. Three points are then trained again
-    with another seed and attacked with everything: *free* (no loss of accuracy), *cheap* (at most two points) and the
-    *limit* (the most accurate below it). Those runs were not used for choosing, and their intervals are the ones to
-    quote. Where nothing leaks, it says so after two audits.
+    Searches over levers: smaller models (a layer of low rank and random sums of the inputs among them), noise on
+    updates, updates of low rank or of the largest entries alone, DP-SGD, subject- and user-level DP, plain SGD,
+    learning rates, epochs, batches, frozen layers, larger parties, weight decay, dropout, fewer rounds, secure
+    aggregation, and what they make together. All are trained for a quarter of the rounds, and the best go on. Three
+    points are then trained again with another seed and attacked with everything: *free* (no loss of accuracy), *cheap*
+    (at most two points) and the *limit* (the most accurate below it). Those runs were not used for choosing, and their
+    intervals are the ones to quote. Where nothing leaks, it says so after two audits.
 
     [advise] in the configuration says which levers may be moved, what must stay, and how much may be trained (12
     runs of the federation as it is, counted in rounds). Killed and started again, it goes on. OUT/advice.json and

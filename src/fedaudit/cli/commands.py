@@ -6,7 +6,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.markup import escape
@@ -14,8 +14,8 @@ from rich.markup import escape
 from fedaudit import __version__
 from fedaudit.cli import auditing, judging, preparing, serving, watching
 from fedaudit.cli.options import JsonCommand, PlainCommand, PlainGroup
-from fedaudit.cli.terminal import UNREAD, console, errors, flush, unwritten
-from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, not_installed, stop_at_once
+from fedaudit.cli.terminal import UNREAD, console, errors, flush, is_unread, unwritten
+from fedaudit.errors import FAULT, INTERRUPTED, FedauditError, not_installed, out_of_memory, stop_at_once
 from fedaudit.learn import tune_process
 
 app = typer.Typer(
@@ -92,17 +92,7 @@ for name, (command, about) in COMMANDS.items():
 
 
 def main() -> None:
-    """Where nobody reads the output any more, it ends without a word. Rich and typer would end with 1, which here says
-    that a gate failed."""
-    try:
-        _command()
-    except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):
-            sys.exit(UNREAD)
-        raise
-
-
-def _command() -> None:
+    """Where nobody reads the output any more, it ends without a word."""
     try:
         for number in (signal.SIGINT, signal.SIGTERM):  # SIGTERM is treated like Ctrl-C
             signal.signal(number, signal.default_int_handler)
@@ -116,11 +106,20 @@ def _command() -> None:
     except SystemExit as end:
         if end.code == INTERRUPTED:  # how typer ends after Ctrl-C, without a word
             stop_at_once()
+        broken = end.__context__
+        if isinstance(broken, BrokenPipeError) and end.code != UNREAD:  # typer ends with 1, whatever pipe it was
+            if is_unread():
+                sys.exit(UNREAD)
+            _report(broken)
         raise
     except Exception as error:
-        known = _known(error)
-        errors.print(f"[bold red]Error[/bold red] {escape(str(known) if known else _fault(error))}")
-        sys.exit(known.exit_code if known else FAULT)
+        _report(error)
+
+
+def _report(error: Exception) -> NoReturn:
+    known = _known(error)
+    errors.print(f"[bold red]Error[/bold red] {escape(str(known) if known else _fault(error))}")
+    sys.exit(known.exit_code if known else FAULT)
 
 
 # What the system refuses because of a file's name or permissions; fedaudit cannot do anything about it.
@@ -131,7 +130,7 @@ def _known(error: Exception) -> FedauditError | None:
     """What is said of an error that is no fault of fedaudit."""
     if isinstance(error, FedauditError):
         return error
-    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch has no error of its own for it
+    if out_of_memory(error):
         what = "there is not enough memory for this"
         return FedauditError("memory", what, "Give fewer records, parties or attacks, or a larger machine.")
     if isinstance(error, ModuleNotFoundError):

@@ -1,6 +1,7 @@
 """How results look in a terminal: tables, warnings, the verdict, progress with the time left, and the end on Ctrl-C."""
 
 import os
+import select
 import signal
 import socket
 import sys
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -36,6 +37,12 @@ class Inert(Console):
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 
+    def on_broken_pipe(self) -> NoReturn:
+        """Rich would end with 1, which here says that a gate failed."""
+        self.quiet = True
+        print_nowhere()
+        sys.exit(UNREAD)
+
 
 def unwritten(error: OSError) -> FedauditError:
     """What is to be said when there is no place for the output. The files of a run are not affected."""
@@ -46,17 +53,31 @@ def unwritten(error: OSError) -> FedauditError:
 UNREAD = 141  # nobody reads the output any more: what a shell says of a program that SIGPIPE ended
 
 
+def is_unread() -> bool:
+    """Is the output closed, or that of errors? Windows cannot say: a pipe that broke there is taken for one of them."""
+    if sys.platform == "win32":
+        return True
+    ends = select.poll()
+    for number in (1, 2):
+        ends.register(number, 0)
+    return any(told & (select.POLLERR | select.POLLHUP) for _, told in ends.poll(0))
+
+
 def flush() -> None:
     """Hands out what was printed, as long as a failure can still be told. After one, Python must not try again."""
     try:
         sys.stdout.flush()
     except OSError as error:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        print_nowhere()
         if isinstance(error, BrokenPipeError):
             sys.exit(UNREAD)
         raise unwritten(error) from None
+
+
+def print_nowhere() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 console = Inert()

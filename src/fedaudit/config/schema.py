@@ -88,7 +88,8 @@ KEYS_OF = {
 def _unwritten(name: str, value: Any) -> bool:
     """Is it the default? True is no 1, and is left to be refused, as for every number."""
     default = UNWRITTEN.get(name)
-    return name in UNWRITTEN and value == default and isinstance(value, bool) <= isinstance(default, bool)
+    same_kind = isinstance(default, bool) or not isinstance(value, bool)
+    return name in UNWRITTEN and value == default and same_kind
 
 
 class FederationSection(Section):

@@ -14,7 +14,7 @@ sees them besides: an update of low rank, or one that is mostly zero, can be tol
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,8 +68,14 @@ def update_sparse(asked: UpdateSparseOptions, setting: Setting) -> Defence:
     entries = sum(value.size for value in _floating(setting.initial).values())
     if ceil(share * entries) <= 1:
         what = f"{asked.name!r}: share = {share:g} sends no more than one of the {entries} entries of an update"
-        raise FedauditError("defence-share", what, f"Give more than {1 / max(1, entries):.2g}.")
+        raise FedauditError("defence-share", what, f"Give at least {_just_above(1 / max(1, entries)):.2g}.")
     return Defence(asked.name, update=UpdateSparse(share))
+
+
+def _just_above(value: float) -> float:
+    """The next number with two digits."""
+    digit = 10.0 ** (floor(log10(value)) - 1)
+    return (floor(value / digit) + 1) * digit
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import unwrap
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -302,17 +303,30 @@ def build_task(
 
 
 def freeze(module: nn.Module, count: int) -> nn.Module:
-    """The first layers that have weights keep them. What is not trained is not looked at by an adversary, either."""
-    layers = [layer for layer in module.modules() if next(layer.parameters(recurse=False), None) is not None]
+    """The first layers that have weights keep them. What is not trained is not looked at by an adversary, either. Two
+    matrices with nothing between them are one layer."""
+    parts = [part for part in module.modules() if next(part.parameters(recurse=False), None) is not None]
+    rows = [row for row in module.modules() if isinstance(row, nn.Sequential)]
+    second = {after for row in rows for before, after in pairwise(row) if _is_product(before, after)}
+    layers: list[list[nn.Module]] = []
+    for part in parts:
+        if part in second:
+            layers[-1].append(part)
+        else:
+            layers.append([part])
     if count and count >= len(layers):
         what = (
             f"federation.freeze = {count} would leave nothing to train: the model has {len(layers)} layers with weights"
         )
         raise FedauditError("freeze", what, f"Freeze at most {len(layers) - 1}.")
-    for layer in layers[:count]:
-        for parameter in layer.parameters(recurse=False):
+    for part in chain.from_iterable(layers[:count]):
+        for parameter in part.parameters(recurse=False):
             parameter.requires_grad_(False)
     return module
+
+
+def _is_product(before: nn.Module, after: nn.Module) -> bool:
+    return isinstance(before, nn.Linear) and before.bias is None and isinstance(after, nn.Linear)
 
 
 # ------------------------------------------------------------------ a part of the model is exchanged

@@ -309,6 +309,7 @@ def compared(
     whole, unchanged = (judge(folder, [limit]) for folder in (after, before))
     documents = {folder: load(folder) for folder in (after, before)}
     gate = replace(whole, findings=[f for f in whole.findings if f.model in GLOBAL]) if masked else whole
+    every = whole if limit.attack in (None, ANY) else judge(after, [replace(limit, attack=None)])
     verdicts = {finding.verdict for finding in gate.findings}
     verdict = next(v for v in reversed(LIES) if v in verdicts)
     risk = worst(gate)
@@ -327,7 +328,7 @@ def compared(
         risk=risk,
         risk_before=_risk_of(theirs, limit.metric, unchanged),
         largest_before=worst(unchanged),
-        strongest=most_found(documents[after], limit, whole, masked),
+        strongest=most_found(documents[after], limit, every, masked),
         unmasked=worst(whole) if masked and len(gate.findings) < len(whole.findings) else None,
         guarantee=documents[after].run.guarantee,
         estimates=results.named(
@@ -345,7 +346,8 @@ def _result(document: Document, risk: Risk | None) -> AuditResult | None:
 
 
 def most_found(document: Document, limit: Rule, gate: Gate, masked: bool = False) -> Risk | None:
-    """The largest risk from the vantages of the limit, by any attack, even one that the limit does not name."""
+    """The largest risk from the vantages of the limit, by any attack, even one that the limit does not name. `gate`: of
+    all attacks."""
     seen = [r for r in document.results if r.party == limit.party and r.attack != "blind"]
     seen = [r for r in seen if limit.vantage in (None, ANY) or sees(limit.vantage, r)]
     seen = [r for r in seen if not masked or r.model in GLOBAL]

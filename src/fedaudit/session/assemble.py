@@ -231,7 +231,7 @@ def at_delta_of(promises: Sequence[Promise], asked: Mapping[str, Any]) -> Mappin
 
 # By where noise is added: inside the parties (for records, people), or to whole updates (docs/matched-filter.md).
 DAMPING = {"record": 10.0, "subject": 10.0, "user": 1.0}
-WHITE, LITTLE_TO_FIT = 10.0, 1.0  # damping and ridge of unmix under noise, wherever it is added (docs/unmix.md)
+WHITE, RIDGE_UNDER_NOISE = 10.0, 1.0  # damping and ridge of unmix under noise, wherever it is added (docs/unmix.md)
 # Matched-filter and unmix where updates are cut. What is missing from a sparse update is spread over all directions,
 # as noise is. What is missing from one of low rank is not, and the small directions that are left say the most.
 CUT = {UPDATE_RANK: (FilterOptions.damping, 0.1), UPDATE_SPARSE: (DAMPING["user"], WHITE)}
@@ -281,7 +281,7 @@ def unmix_options(config: Config, promises: tuple[Promise, ...] | None, variant:
     asked, federation = with_variant(UnmixSection(), variant), config.federation
     noisy = noisy_units(config, promises)
     known = [*(WHITE for _ in noisy), *(CUT[name][1] for name in cut_by(config))]
-    usual = LITTLE_TO_FIT if noisy else UnmixOptions.ridge
+    usual = RIDGE_UNDER_NOISE if noisy else UnmixOptions.ridge
     damping = max(known, default=UnmixOptions.damping) if asked.damping == "auto" else float(asked.damping)
     adam = federation.algorithm == "fedavg" and federation.optimizer == "adam" if promises is not None else None
     return UnmixOptions(

@@ -6,7 +6,7 @@ keys of the configuration.
 | `model` | A smaller one often learns more, and hides from the filter; unmix finds about as much in it. |
 | `update` | Noise on every update, or less of it sent. Noise spreads over all weights, learning needs few directions. |
 | `training` | Noise inside the parties, which differential privacy is proved for; clipping, weight decay, dropout. |
-| `rate` | Plain SGD in place of Adam, which blows up what few records have; under noise, whatever rate it takes. |
+| `rate` | Under noise, plain SGD in place of Adam; by itself it gives away no less. Other learning rates. |
 | `epochs` | More learning in each round, and fewer rounds. |
 | `batches` | Larger batches. |
 | `frozen` | Layers that are not trained are not exchanged. |
@@ -155,12 +155,13 @@ def _model(config: Config) -> Iterator[Change]:
                 yield Change(f"one hidden layer of {width}", words, {"model.hidden": [width]})
         if hidden:
             yield Change("no hidden layer", "use a model without hidden layers", {"model.hidden": []})
-        if "rank" not in given:
-            told = f"make the model's largest layer a product of two, with {FACTOR} numbers between them"
-            yield Change(f"largest layer of rank {FACTOR}", told, {"model.rank": FACTOR})
-        if "projection" not in given:
-            told = f"show the model {SUMS} fixed random sums of its inputs"
-            yield Change(f"{SUMS} random sums", told, {"model.projection": SUMS})
+        told = f"split the model's largest layer into two smaller ones, the first with {FACTOR} outputs"
+        product = Change(f"largest layer of rank {FACTOR}", told, {"model.rank": FACTOR})
+        told = f"show the model {SUMS} fixed random sums of its inputs"
+        projection = Change(f"{SUMS} random sums", told, {"model.projection": SUMS})
+        narrower = {"rank": product, "projection": projection}
+        order = ("rank", "projection") if hidden else ("projection", "rank")  # a last layer is seldom split with a gain
+        yield from (narrower[key] for key in order if key not in given)
     elif name == "cnn":
         for filters in (32, 16):
             if given.get("filters", 32) > filters:
@@ -233,7 +234,7 @@ def _unless_promised(config: Config, change: Change) -> Iterator[Change]:
 
 def _rate(config: Config) -> Iterator[Change]:
     """Adam divides each weight's gradient by its own size, so that what few records have moves the model as far as what
-    all have. A plain step of the same use is shorter, and so is the noise that is measured by it."""
+    all have. Plain SGD learns as much with a shorter update, and noise is measured by the update's length."""
     if config.federation.algorithm == "fedavg" and config.federation.optimizer == "adam":
         for rate in SGD_RATES:
             told = f"train with plain SGD at a learning rate of {rate:g} instead of Adam"

@@ -11,8 +11,8 @@
 A model with less than half of the best accuracy at that look goes on last: it is an answer to nobody, whatever it
 hides. So does one that gives away more than half of what the worst of them does, however accurate it is.
 
-Looks are kept beside the runs, and why there is none of what failed. Proposals depend on nothing else, so that a search
-that was killed and is begun again makes the same ones and trains only what is missing.
+Looks are kept beside the runs, and why there is none where the change is to blame. Proposals depend on nothing else, so
+that a search that was killed and is begun again makes the same ones and trains only what is missing.
 
 What does not fit takes no place: another change is tried instead.
 """
@@ -34,7 +34,18 @@ from fedaudit.results.advice import Risk, Tried, beats, right
 from fedaudit.results.document import load
 from fedaudit.results.gate import Gate, Rule, judge
 from fedaudit.session.levers import NO_CHANGE, Change, Lever, changed, together
-from fedaudit.session.trials import UNFIT, Bench, FailedTrial, Trial, keep, kept, kept_in, unusable
+from fedaudit.session.trials import (
+    ANOTHER_FOLDER,
+    LASTING,
+    WITHOUT_A_PLACE,
+    Bench,
+    FailedTrial,
+    Trial,
+    keep,
+    kept,
+    kept_in,
+    unusable,
+)
 from fedaudit.session.workers import News
 from fedaudit.stats.wording import fpr_of
 
@@ -130,7 +141,8 @@ class LeverSearch:
         return field
 
     def _screened(self, bench: Bench) -> list[Contender]:
-        """Up to the first rung: single positions first, then what they make together."""
+        """Up to the first rung: the levers that do most, with all that they make together, others by themselves, and
+        then children."""
         rng, field = np.random.default_rng(self.config.federation.seed), list[Contender]()
         first, half = opening(self.levers), self.places // 2
         wave, first = [{}, *first[:half]], first[half:]
@@ -157,30 +169,31 @@ class LeverSearch:
 
     def trained(self, bench: Bench, field: Sequence[Contender], rung: int) -> list[Contender]:
         """All of them up to this rung, with what was seen there."""
-        known = [
+        unseen = [
             (one, one.config) for one in field if one.config is not None and kept(one.folder, rung, self.limit) is None
         ]
         bench.needed.update(one.folder for one in field if one.config is not None)
-        failed = bench.run([Trial(one.folder, config, rung) for one, config in known])
+        failed = bench.run([Trial(one.folder, config, rung) for one, config in unseen])
         return [one if one.config is None else self._looked_at(bench, one, rung, failed) for one in field]
 
     def _looked_at(self, bench: Bench, one: Contender, rung: int, failed: Mapping[Path, News]) -> Contender:
         """With what was seen, or with a status if it does not fit or failed."""
-        known = kept(one.folder, rung, self.limit)
-        seen = known or self._seen(one, rung, failed.get(one.folder))
-        if known is None:
+        known, wrong = kept(one.folder, rung, self.limit), failed.get(one.folder)
+        seen = known or self._seen(one, rung, wrong)
+        lasting = bool(known or isinstance(seen, Tried) or (wrong and wrong.what in LASTING))
+        if lasting and not known:
             keep(seen, one.folder, rung, self.limit)
         if isinstance(seen, Tried):
             return replace(one, looks=(*one.looks, seen))
         after = f" after round {one.last.rounds}" if one.looks else ""
         status = f"does not fit: {seen.why}" if seen.unfit else f"failed{after}: {seen.why}"
-        again = f" (delete {kept_in(one.folder, rung, self.limit)} to try it again)" if known else ""
+        again = f" (delete {kept_in(one.folder, rung, self.limit)} to try it again)" if lasting else ""
         bench.tell(f"{one.change.name}: {status}{again}")
         return replace(one, status=status, unfit=seen.unfit)
 
     def _seen(self, one: Contender, rung: int, wrong: News | None) -> Tried | FailedTrial:
         if wrong is not None:
-            return FailedTrial(why=wrong.why, unfit=wrong.what == UNFIT and not one.looks)
+            return FailedTrial(why=wrong.why, unfit=wrong.what in WITHOUT_A_PLACE and not one.looks)
         try:
             return looked(one, rung, self.config.federation.rounds, self.limit)
         except FedauditError as error:
@@ -216,7 +229,7 @@ def looked(one: Contender, rung: int, planned: int, limit: Rule) -> Tried:
         raise
     if document.run.rounds != rung:
         why = f"it is at round {document.run.rounds}, and what was seen after round {rung} was not kept"
-        raise unusable(one.folder, why)
+        raise unusable(one.folder, why, ANOTHER_FOLDER)
     return replace(
         tried(stopped(one.change, rung, planned), rung, planned),
         risk=worst(gate),

@@ -2,7 +2,8 @@
 and what was seen after a round, or why there is nothing to see, is kept, so that a search that is begun again takes the
 same way.
 
-What no configuration caused, such as a damaged file, is not kept: it ends the search, which says what to delete.
+What no configuration caused is not kept. Data that cannot be read and folders that cannot be used end the search; a
+package that is not installed, a full disk, too little memory or a process that died fail this time alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedaudit.config.schema import Config
-from fedaudit.errors import REFUSED, FedauditError
+from fedaudit.errors import REFUSED, FedauditError, not_installed, out_of_memory
 from fedaudit.files import write_atomically
 from fedaudit.results.advice import Tried
 from fedaudit.results.document import load
@@ -31,16 +32,18 @@ from fedaudit.types.stored import Flag
 
 TRIALS = "trials"  # a run for each, in the advice's folder
 SECONDS = ".seconds"  # beside each run: the processor time that it took, in all the times it was begun
-OF_THE_FOLDER = (
-    "locked",
-    "not-writable",
-    "not-empty",
-    "orphaned",
-    "other-run",
-    "file-changed",
-)  # errors that no configuration caused
-UNFIT = "unfit"  # said of a trial that was refused before anything was trained
-UNUSABLE = "unusable"  # said of a trial's folder
+# Codes of errors that no configuration caused. The last ones go when the trial's folder is deleted.
+OF_THE_DATA = ("data-missing", "data-import", "data-function", "data-size")
+OF_THE_PLACE = ("locked", "not-writable")
+OF_THE_FOLDER = ("not-a-folder", "not-empty", "orphaned", "file-changed")
+OF_OTHER_DATA = "other-run"
+ANOTHER_FOLDER = "Advise in another folder."
+# What is said of a trial that failed; nothing, if it was the machine.
+ENDING = "ending"  # it ends the search
+UNFIT, NOT_INSTALLED = "unfit", "not-installed"  # refused before anything was trained
+FAILED = "failed"  # while it was trained
+WITHOUT_A_PLACE = (UNFIT, NOT_INSTALLED)
+LASTING = (UNFIT, FAILED)  # the same again whenever it is tried
 
 
 @dataclass(frozen=True)
@@ -66,14 +69,13 @@ class Bench:
         return self.out / TRIALS / config.hash()
 
     def run(self, trials: Sequence[Trial]) -> dict[Path, News]:
-        """Runs them all. Returns those that failed, with the reason, and whether it is that they do not fit. A folder
-        that cannot be used ends it."""
+        """Runs them all. Returns those that failed, with what is said of them and why."""
         failed: dict[Path, News] = {}
         self.needed.update(trial.folder for trial in trials)
         with contextlib.closing(work(trials, train_until, self.workers)) as news:
             for one in news:
-                if one.kind == "failed" and one.what == UNUSABLE:
-                    raise unusable(trials[one.piece].folder, one.why)
+                if one.kind == "failed" and one.what == ENDING:
+                    raise FedauditError(**json.loads(one.why))
                 if one.kind == "failed":
                     failed[trials[one.piece].folder] = one
                 elif one.kind == "step":
@@ -90,7 +92,7 @@ def train_until(trial: Trial, tell: Tell) -> None:
     """In a process of its own. A run that has come this far is left as it is."""
     if _rounds(trial.folder) >= trial.until:
         return
-    begun: list[Moment] = []
+    begun, reading = list[Moment](), [False]
     before, started = seconds(trial.folder) if trial.folder.exists() else 0.0, time.process_time()
 
     def spent() -> None:
@@ -104,27 +106,45 @@ def train_until(trial: Trial, tell: Tell) -> None:
         begun.append(after)
         return rounds(prepared, after, model, trial.until)
 
-    def progress(_: str, steps: int) -> contextlib.AbstractContextManager[Callable[[], None]]:
-        return contextlib.nullcontext(step if steps else (lambda: None))
+    @contextlib.contextmanager
+    def progress(_: str, steps: int) -> Iterator[Callable[[], None]]:
+        reading[0] = not steps  # before training, nothing but reading the data has no steps
+        yield step if steps else (lambda: None)
+        reading[0] = False
 
     spent()  # from now on the time is known, whenever it is killed
     try:
         quiet = trial.config.model_copy(update={"track": None})  # trials are not the federation that is tracked
         run(quiet, trial.folder, progress, tell=lambda _: None, engine=engine)
-    except FedauditError as error:
-        if error.code in OF_THE_FOLDER or error.exit_code == REFUSED:
-            tell("failed", UNUSABLE, error.what)
-        elif begun:
-            raise
-        else:
+    except Exception as error:
+        if ends := _ending(error, trial.folder, reading[0] and not begun):
+            tell("failed", ENDING, json.dumps(vars(ends)))
+        elif isinstance(error, ImportError):
+            tell("failed", NOT_INSTALLED, reason(not_installed(error.name or "") or error))
+        elif isinstance(error, FedauditError) and not begun:
             tell("failed", UNFIT, reason(error))
+        elif begun and not isinstance(error, OSError) and not out_of_memory(error):
+            tell("failed", FAILED, reason(error))
+        else:
+            raise
     spent()
 
 
-def unusable(folder: Path, why: str) -> FedauditError:
+def _ending(error: Exception, folder: Path, reading: bool) -> FedauditError | None:
+    """What to end the search with, if neither the configuration nor the machine is to blame."""
+    if not isinstance(error, FedauditError):
+        return None
+    if error.code in (*OF_THE_DATA, *OF_THE_PLACE) or (reading and error.exit_code == REFUSED):
+        return error
+    if error.code == OF_OTHER_DATA:
+        return unusable(folder, error.what, ANOTHER_FOLDER)
+    return unusable(folder, error.what) if error.code in OF_THE_FOLDER or error.exit_code == REFUSED else None
+
+
+def unusable(folder: Path, why: str, todo: str | None = None) -> FedauditError:
     what = f"the trial in {folder} cannot be used: {why}"
-    todo = f"Begin again. If it says the same, delete {folder}: it is then trained anew."
-    return FedauditError("trial-unusable", what, todo, exit_code=REFUSED)
+    anew = f"Begin again. If it says the same, delete {folder}: it is then trained anew."
+    return FedauditError("trial-unusable", what, todo or anew, exit_code=REFUSED)
 
 
 def seconds(folder: Path) -> float:
