@@ -127,15 +127,18 @@ def seen(of: Of) -> list[tuple[Path, AuditResult]]:
 
 def mean(of: Of) -> Estimate | None:
     estimates = [result.estimates[of.metric] for _, result in seen(of)]
-    return over_runs(estimates, least=-1.0, most=np.inf) if estimates else None
+    most = np.inf if of.metric == "score-sd" else 1.0  # all others are shares, or differences of shares
+    return over_runs(estimates, least=-1.0, most=most) if estimates else None
 
 
 def difference(test: Above) -> Estimate | None:
-    """The mean over seeds of the first minus the second; on the same records where both settings are one."""
-    pairs = zip(seen(test.first), seen(test.second), strict=False)
-    if test.first.setting == test.second.setting:
-        each = [risk_difference(first, second, test.first.metric) for first, second in pairs]
-    else:
+    """The mean over seeds of the first minus the second; on the same records where these were asked about both. (A
+    malicious aggregator's attack is about models that it isolated, and the loss beside it about those of the honest
+    federation.)"""
+    pairs = list(zip(seen(test.first), seen(test.second), strict=False))
+    paired = test.first.setting == test.second.setting
+    each = [risk_difference(first, second, test.first.metric) if paired else None for first, second in pairs]
+    if None in each:
         each = [apart(a.estimates[test.first.metric], b.estimates[test.second.metric]) for (_, a), (_, b) in pairs]
     known = [one for one in each if one is not None]
     return over_runs(known, least=-1.0) if known else None
