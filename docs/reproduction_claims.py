@@ -84,10 +84,11 @@ UPDATES = ["gradient-cosine", "gradient-diff", FILTER]
 
 
 def small_pictures(folder: Path) -> Raw:
-    """CIFAR-100 at 16 x 16 and four parties with 375 members: a model that learns its records by heart."""
+    """CIFAR-100 at 16 x 16 and four parties with 375 members: a model that learns its records by heart. (With one epoch
+    a round it does not: the loss had an AUC of .65, and FTA found 1.8 %. Five were chosen with seed 100.)"""
     return {
         "data": {"name": "npz", "path": str(folder / "cifar100-16.npz"), "limit": 5000},
-        "federation": {"parties": 4, "rounds": 60},
+        "federation": {"parties": 4, "rounds": 60, "local_epochs": 5},
         "audit": {"attacks": FORWARD + UPDATES, "fpr": [0.01, 0.02]},
     }
 
@@ -171,7 +172,7 @@ def canaries(folder: Path) -> Raw:
 
 SETTINGS: Mapping[str, TestedIn] = {
     "small-pictures": TestedIn(
-        "CIFAR-100 at 16 x 16, four parties with 375 members, MLP, 60 rounds", small_pictures, ("cifar100.npz",)
+        "CIFAR-100 at 16 x 16, four parties with 375 members, MLP, 60 rounds of 5 epochs", small_pictures, ("cifar100.npz",)
     ),
     "baskets": TestedIn("baskets, four parties with about 1,500 members, MLP, 20 rounds", baskets),
     "even": TestedIn("baskets, 15 rounds, classes alike in all parties", skew(None)),
