@@ -182,7 +182,8 @@ def page() -> str:
     parts = [
         "# The papers' claims, tested here\n",
         "Made by `make reproduce` (`docs/make_reproduction.py`; claims and settings are in `reproduction_claims.py`, "
-        "fixed before anything was trained). A figure on other data than the paper's is a counterpart, no repetition. "
+        "fixed before anything was trained, but for small-pictures, where one epoch a round taught it nothing by "
+        "heart). A figure on other data than the paper's is a counterpart, no repetition. "
         f"Means are over seeds {', '.join(map(str, SEEDS))}; intervals are 95 %, for the mean over all possible runs: "
         "the spread over seeds (Student's t) and the error of measuring each. A claim is *confirmed* if what it says "
         "holds with the whole interval, and *not confirmed* otherwise: it may be wrong, or three seeds do not show "

@@ -172,7 +172,9 @@ def canaries(folder: Path) -> Raw:
 
 SETTINGS: Mapping[str, TestedIn] = {
     "small-pictures": TestedIn(
-        "CIFAR-100 at 16 x 16, four parties with 375 members, MLP, 60 rounds of 5 epochs", small_pictures, ("cifar100.npz",)
+        "CIFAR-100 at 16 x 16, four parties with 375 members, MLP, 60 rounds of 5 epochs",
+        small_pictures,
+        ("cifar100.npz",),
     ),
     "baskets": TestedIn("baskets, four parties with about 1,500 members, MLP, 20 rounds", baskets),
     "even": TestedIn("baskets, 15 rounds, classes alike in all parties", skew(None)),
