@@ -125,10 +125,14 @@ def seen(of: Of) -> list[tuple[Path, AuditResult]]:
     return found
 
 
+# Figures that are no shares: what they can be.
+BETWEEN = {"score-sd": (0.0, np.inf), "excess-over-blind": (-1.0, 1.0), "members-minus-nonmembers": (-1.0, 1.0)}
+
+
 def mean(of: Of) -> Estimate | None:
     estimates = [result.estimates[of.metric] for _, result in seen(of)]
-    most = np.inf if of.metric == "score-sd" else 1.0  # all others are shares, or differences of shares
-    return over_runs(estimates, least=-1.0, most=most) if estimates else None
+    least, most = BETWEEN.get(of.metric, (0.0, 1.0))
+    return over_runs(estimates, least=least, most=most) if estimates else None
 
 
 def difference(test: Above) -> Estimate | None:
