@@ -222,7 +222,7 @@ def _unless_filled(config: Config, change: Change) -> Iterator[Change]:
         yield change
 
 
-PROMISING = ("dp-sgd", "higradavg", "dp-fedavg")
+PROMISING = ("dp-sgd", OF_PEOPLE, "dp-fedavg")
 
 
 def _unless_promised(config: Config, change: Change) -> Iterator[Change]:
