@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test browser evidence simulations soak lint bench coverage compare reproduce site release matrix clean
+.PHONY: demo test browser evidence simulations soak lint bench coverage compare reproduce reproduce-full site release matrix clean
 
 demo: $(STAMP)
 	$(BIN)/fedaudit demo
@@ -51,6 +51,10 @@ coverage: $(STAMP)
 # The headline claims of the five papers, each with a verdict: docs/reproduction.md. Started again, it goes on.
 reproduce: $(STAMP)
 	$(BIN)/python -m docs.make_reproduction
+
+# The same with ten seeds: several hours.
+reproduce-full: $(STAMP)
+	$(BIN)/python -m docs.make_reproduction --seeds 10
 
 # docs/comparison.md: other libraries on the same work. They have an environment of their own.
 PEERS := build/peers

@@ -1,12 +1,13 @@
 """Makes docs/reproduction.md: what the five papers claim, what is found here, and whether the claim holds.
 
     python -m docs.make_reproduction [--data FOLDER] [SETTING ...]     trains and audits what is missing, a run a core
+    python -m docs.make_reproduction --seeds 10                        the same with ten seeds: `make reproduce-full`
     python -m docs.make_reproduction --page                            writes the page from what is there
 
 Runs are kept in runs/reproduction: one that is there is read, an unfinished one goes on where it stopped. FOLDER holds
 the data sets that no package brings (cifar10.npz, cifar100.npz, mnist.npz, shakespeare_roles.json.gz); settings that
 need one that is not there are left out, and the page says so. It is written after all runs of a seed, and when it is
-cut off. A run that fails is told and left out.
+cut off, from all seeds that were trained. A run that fails is told and left out.
 """
 
 import argparse
@@ -15,21 +16,22 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from docs.reproduction_claims import CLAIMS, SEEDS, SETTINGS, Above, Claim, NotTested, Of, TestedIn
+from docs.reproduction_claims import CLAIMS, SETTINGS, Above, Claim, NotTested, Of, TestedIn, Within
 from fedaudit.config.schema import Config, parse
-from fedaudit.errors import FedauditError
 from fedaudit.results.compare import risk_difference
-from fedaudit.results.document import load
+from fedaudit.results.document import RESULTS, Document, load
 from fedaudit.session.run import run
 from fedaudit.session.workers import Tell, work
 from fedaudit.stats import over_runs
 from fedaudit.types import AuditResult, Estimate
 
 RUNS, PAGE = Path("runs/reproduction"), Path(__file__).parent / "reproduction.md"
+LEAST, MOST = 3, 100  # seeds of a setting
 
 
 def main() -> None:
@@ -37,11 +39,12 @@ def main() -> None:
     options.add_argument("settings", nargs="*", choices=[[], *SETTINGS], metavar="SETTING")
     options.add_argument("--data", type=Path, default=Path("../shared/data"))
     options.add_argument("--page", action="store_true", help="train nothing")
+    options.add_argument("--seeds", type=int, default=LEAST, help="how many; the page uses all that are there")
     options.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="runs at a time, a core each")
     given = options.parse_args()
     try:
         if not given.page:
-            train_all(given.settings or list(SETTINGS), given.data, given.workers)
+            train_all(given.settings or list(SETTINGS), given.data, given.workers, given.seeds)
     finally:
         write_page()
 
@@ -57,14 +60,14 @@ def missing(setting: TestedIn, data: Path) -> list[str]:
     return [name for name in setting.data if not (data / name).is_file()]
 
 
-def train_all(wanted: Sequence[str], data: Path, workers: int) -> None:
+def train_all(wanted: Sequence[str], data: Path, workers: int, seeds: int = LEAST) -> None:
     """All settings with one seed first: a page that is cut off is still broad."""
     lacking = {name: missing(SETTINGS[name], data) for name in wanted}
     for name, files in lacking.items():
         if files:
             print(f"{name} is left out: there is no {', '.join(files)} in {data}", flush=True)
     made, began = prepared(data), time.perf_counter()
-    jobs = [(name, seed, made) for seed in SEEDS for name in wanted if not lacking[name]]
+    jobs = [(name, seed, made) for seed in range(seeds) for name in wanted if not lacking[name]]
     left = Counter(seed for _, seed, _ in jobs)
     with closing(work(jobs, train, workers)) as news:
         for one in news:
@@ -111,18 +114,31 @@ def silent(_: str, steps: int) -> Iterator[Callable[[], None]]:
 # ------------------------------------------------------------------ what was found
 
 
-def seen(of: Of) -> list[tuple[Path, AuditResult]]:
-    """The pooled result of each seed that was trained to the end."""
-    found = []
-    for seed in SEEDS:
-        folder = RUNS / f"{of.setting}-{seed}"
-        try:
-            results = load(folder).results
-        except FedauditError:
-            continue
-        here = [r for r in results if (r.attack, r.model, r.party) == (of.attack, of.model, None)]
-        found += [(folder, r) for r in here[:1] if of.metric in r.estimates]
+def ended(setting: str) -> dict[int, tuple[Path, Document]]:
+    """The run of each seed that came to its end."""
+    found = {}
+    for seed in range(MOST):
+        folder = RUNS / f"{setting}-{seed}"
+        if (results := folder / RESULTS).is_file() and (document := read(folder, results.stat().st_mtime_ns)).complete:
+            found[seed] = (folder, document)
     return found
+
+
+@cache
+def read(folder: Path, _: int) -> Document:
+    """Once for all claims, until the file changes."""
+    return load(folder)
+
+
+def seen(of: Of) -> dict[int, tuple[Path, AuditResult]]:
+    """The pooled result of each seed."""
+    asked = (of.attack, of.model, None)
+    return {
+        seed: (folder, result)
+        for seed, (folder, document) in ended(of.setting).items()
+        for result in document.results
+        if (result.attack, result.model, result.party) == asked and of.metric in result.estimates
+    }
 
 
 # Figures that are no shares: what they can be.
@@ -130,7 +146,7 @@ BETWEEN = {"score-sd": (0.0, np.inf), "excess-over-blind": (-1.0, 1.0), "members
 
 
 def mean(of: Of) -> Estimate | None:
-    estimates = [result.estimates[of.metric] for _, result in seen(of)]
+    estimates = [result.estimates[of.metric] for _, result in seen(of).values()]
     least, most = BETWEEN.get(of.metric, (0.0, 1.0))
     return over_runs(estimates, least=least, most=most) if estimates else None
 
@@ -139,7 +155,8 @@ def difference(test: Above) -> Estimate | None:
     """The mean over seeds of the first minus the second; on the same records where these were asked about both. (A
     malicious aggregator's attack is about models that it isolated, and the loss beside it about those of the honest
     federation.)"""
-    pairs = list(zip(seen(test.first), seen(test.second), strict=False))
+    firsts, seconds = seen(test.first), seen(test.second)
+    pairs = [(firsts[seed], seconds[seed]) for seed in firsts if seed in seconds]
     paired = test.first.setting == test.second.setting
     each = [risk_difference(first, second, test.first.metric) if paired else None for first, second in pairs]
     if None in each:
@@ -160,41 +177,50 @@ def apart(first: Estimate, second: Estimate) -> Estimate | None:
     return Estimate(first.name, a - b, float(low), float(high), first.confidence, method, "measured", *counts)
 
 
+CONFIRMED, UNDECIDED, OPPOSITE, NOT_RUN, UNTESTABLE = (
+    "confirmed",
+    "not confirmed: the interval leaves it open",
+    "not confirmed: the opposite is seen",
+    "not run",
+    "not testable here",
+)
+VERDICTS = (CONFIRMED, UNDECIDED, OPPOSITE, UNTESTABLE, NOT_RUN)
+
+
 def holds(claim: Claim) -> str:
-    """ "confirmed" if every test of the claim is passed with its whole interval, "not confirmed" if one is failed."""
-    outcomes = []
-    for test in claim.tests:
-        found = difference(test) if isinstance(test, Above) else mean(test.of)
-        if found is None or found.low is None or found.high is None:
-            outcomes.append("not run")
-        elif isinstance(test, Above):
-            outcomes.append("confirmed" if found.low > test.by else "not confirmed")
-        else:
-            outcomes.append("confirmed" if test.least < found.low and found.high <= test.most else "not confirmed")
-    order = ("not run", "not confirmed", "confirmed")
-    return next(outcome for outcome in order if outcome in outcomes)
+    """Confirmed if every test of the claim is passed with its whole interval; else the verdict of the worst."""
+    outcomes = [outcome(test) for test in claim.tests]
+    return next(verdict for verdict in (NOT_RUN, OPPOSITE, UNDECIDED, CONFIRMED) if verdict in outcomes)
+
+
+def outcome(test: Above | Within) -> str:
+    found = difference(test) if isinstance(test, Above) else mean(test.of)
+    if found is None or found.low is None or found.high is None:
+        return NOT_RUN
+    least, most = (test.by, np.inf) if isinstance(test, Above) else (test.least, test.most)
+    if least < found.low and found.high <= most:
+        return CONFIRMED
+    return OPPOSITE if found.high <= least or found.low > most else UNDECIDED
 
 
 # ------------------------------------------------------------------ the page
 
 
 def page() -> str:
-    judged = [(one, holds(one) if isinstance(one, Claim) else "not testable here") for one in CLAIMS]
-    counts = {verdict: sum(v == verdict for _, v in judged) for verdict in dict.fromkeys(v for _, v in judged)}
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    papers = dict.fromkeys(claim.paper for claim, _ in judged)
+    judged = [(one, holds(one) if isinstance(one, Claim) else UNTESTABLE) for one in CLAIMS]
+    counts = Counter(verdict for _, verdict in judged)
+    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
     parts = [
         "# The papers' claims, tested here\n",
         "Made by `make reproduce` (`docs/make_reproduction.py`; claims and settings are in `reproduction_claims.py`, "
         "fixed before anything was trained, but for small-pictures, where one epoch a round taught it nothing by "
-        "heart). A figure on other data than the paper's is a counterpart, no repetition. "
-        f"Means are over seeds {', '.join(map(str, SEEDS))}; intervals are 95 %, for the mean over all possible runs: "
-        "the spread over seeds (Student's t) and the error of measuring each. A claim is *confirmed* if what it says "
-        "holds with the whole interval, and *not confirmed* otherwise: it may be wrong, or three seeds do not show "
-        "it.\n",
-        f"{len(judged)} claims: {told}.\n",
+        "heart). A figure on other data than the paper's is a counterpart, no repetition.\n",
+        "Means are over all seeds that were trained, three at least; the last table has them, and the command for each "
+        "setting. Intervals are 95 %, for the mean over all possible runs: the spread over seeds (Student's t) and the "
+        "error of measuring each. A claim is *confirmed* if what it says holds with the whole interval.\n",
+        f"{len(judged)} claims; {told}.\n",
     ]
-    for paper in papers:
+    for paper in dict.fromkeys(claim.paper for claim, _ in judged):
         parts += [f"## {paper}\n", "\n".join(table([one for one in judged if one[0].paper == paper])), ""]
     return "\n".join([*parts, "## Settings\n", *settings(), ""])
 
@@ -205,21 +231,25 @@ def table(judged: Sequence[tuple[Claim | NotTested, str]]) -> Iterator[str]:
     for claim, verdict in judged:
         said = f"{claim.place}: {claim.said}"
         if isinstance(claim, NotTested):
-            yield f"| {said} | {claim.published} | – | **{verdict}**: {claim.cost} |"
+            yield f"| {said} | {claim.published} | – | **{verdict}**. {claim.cost} |"
             continue
-        why = f": {claim.why_not}" if verdict == "not confirmed" and claim.why_not else ""
-        yield f"| {said} | {claim.published} | {'; '.join(figures(claim))} | **{verdict}**{why} |"
+        why = f". {claim.why_not}" if verdict in (UNDECIDED, OPPOSITE) and claim.why_not else ""
+        yield f"| {said} | {claim.published} | {'<br>'.join(figures(claim))} | **{verdict}**{why} |"
 
 
 def figures(claim: Claim) -> Iterator[str]:
-    told: dict[Of, None] = {}
-    for test in claim.tests:
-        told |= dict.fromkeys([test.first, test.second] if isinstance(test, Above) else [test.of])
-    for of in (*told, *claim.beside):
-        yield f"{of.attack} ({of.setting}, {of.model}, {of.metric}) {words(mean(of))}"
+    """A line for each setting, kind of model and metric: the figures that are compared, and those beside them."""
+    compared = [[test.first, test.second] if isinstance(test, Above) else [test.of] for test in claim.tests]
+    lines: dict[tuple[str, str, str], list[str]] = {}
+    for of in dict.fromkeys([*(of for each in compared for of in each), *claim.beside]):
+        lines.setdefault((of.setting, of.model, of.metric), []).append(f"{of.attack} {words(mean(of))}")
+    for (setting, model, metric), told in lines.items():
+        yield f"*{setting}*, {model} models, {metric}: {', '.join(told)}"
     for test in claim.tests:
         if isinstance(test, Above):
-            yield f"{test.first.attack} minus {test.second.attack} ({test.first.setting}) {words(difference(test))}"
+            first, second = test.first, test.second
+            names = [first.attack, second.attack] if first.attack != second.attack else [first.setting, second.setting]
+            yield f"{' minus '.join(names)} (*{first.setting}*): {words(difference(test))}"
 
 
 def words(estimate: Estimate | None) -> str:
@@ -234,7 +264,7 @@ def settings() -> Iterator[str]:
     yield "| setting | what it is | seeds here | command |"
     yield "|---|---|---|---|"
     for name, setting in SETTINGS.items():
-        done = [str(seed) for seed in SEEDS if (RUNS / f"{name}-{seed}" / "results.json").is_file()]
+        done = [str(seed) for seed in ended(name)]
         command = f"`python -m docs.make_reproduction {name}`"
         yield f"| {name} | {setting.about} | {', '.join(done) or 'none'} | {command} |"
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SEEDS = (0, 1, 2)
 LOCAL, GLOBAL = "local", "global"
 FILTER = "matched-filter"
 

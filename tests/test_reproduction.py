@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from docs import make_reproduction
-from docs.make_reproduction import apart, configured, holds
-from docs.reproduction_claims import CLAIMS, SEEDS, SETTINGS, Above, Claim, Of, Within
+from docs.make_reproduction import CONFIRMED, NOT_RUN, OPPOSITE, UNDECIDED, apart, configured, holds
+from docs.reproduction_claims import CLAIMS, SETTINGS, Above, Claim, Of, Within
 from fedaudit.types import Estimate
 from tests.worlds import in_turn
 
+SEEDS = range(make_reproduction.LEAST)
 TESTED = [claim for claim in CLAIMS if isinstance(claim, Claim)]
 
 
@@ -71,7 +72,7 @@ def estimate(value: float, half: float) -> Estimate:
 
 
 @pytest.mark.parametrize(
-    ("values", "verdict"), [((0.2, 0.05), "confirmed"), ((0.2, 0.3), "not confirmed"), (None, "not run")]
+    ("values", "verdict"), [((0.2, 0.05), CONFIRMED), ((0.2, 0.3), UNDECIDED), ((-0.2, 0.1), OPPOSITE), (None, NOT_RUN)]
 )
 def test_a_claim_holds_only_with_the_whole_interval(
     values: tuple[float, float] | None, verdict: str, monkeypatch: pytest.MonkeyPatch
@@ -84,7 +85,7 @@ def test_a_claim_holds_only_with_the_whole_interval(
         claim = replace(TESTED[0], tests=(test,))
         assert holds(claim) == verdict
     if values:
-        assert holds(replace(TESTED[0], tests=(above, Within(Of("a", "b"), 0.9, 1.0)))) == "not confirmed"
+        assert holds(replace(TESTED[0], tests=(above, Within(Of("a", "b"), 0.9, 1.0)))) == OPPOSITE
 
 
 def test_two_federations_err_apart() -> None:
