@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from docs.reproduction_claims import CLAIMS, SETTINGS, Above, Claim, NotTested, Of, TestedIn, Within
+from docs.reproduction_claims import CLAIMS, COST, SETTINGS, Above, Claim, NotTested, Of, TestedIn, Within
 from fedaudit.config.schema import Config, parse
 from fedaudit.results.compare import risk_difference
 from fedaudit.results.document import RESULTS, Document, load
@@ -137,18 +137,30 @@ def seen(of: Of) -> dict[int, tuple[Path, AuditResult]]:
         seed: (folder, result)
         for seed, (folder, document) in ended(of.setting).items()
         for result in document.results
-        if (result.attack, result.model, result.party) == asked and of.metric in result.estimates
+        if (result.attack, result.model, result.party) == asked and (of.metric in result.estimates or of.metric == COST)
     }
 
 
 # Figures that are no shares: what they can be.
-BETWEEN = {"score-sd": (0.0, np.inf), "excess-over-blind": (-1.0, 1.0), "members-minus-nonmembers": (-1.0, 1.0)}
+BETWEEN = {
+    "score-sd": (0.0, np.inf),
+    COST: (0.0, np.inf),
+    "excess-over-blind": (-1.0, 1.0),
+    "members-minus-nonmembers": (-1.0, 1.0),
+}
 
 
 def mean(of: Of) -> Estimate | None:
-    estimates = [result.estimates[of.metric] for _, result in seen(of).values()]
+    results = [result for _, result in seen(of).values()]
+    estimates = [cost(result) if of.metric == COST else result.estimates[of.metric] for result in results]
     least, most = BETWEEN.get(of.metric, (0.0, 1.0))
     return over_runs(estimates, least=least, most=most) if estimates else None
+
+
+def cost(result: AuditResult) -> Estimate:
+    """Of a round, in local epochs; a time has no error of measuring of its own, only the spread over runs."""
+    spent = result.cost.epochs
+    return Estimate(COST, spent, spent, spent, 0.95, "audit time over that of a local epoch", "measured", 1, 1)
 
 
 def difference(test: Above) -> Estimate | None:
@@ -177,14 +189,15 @@ def apart(first: Estimate, second: Estimate) -> Estimate | None:
     return Estimate(first.name, a - b, float(low), float(high), first.confidence, method, "measured", *counts)
 
 
-CONFIRMED, UNDECIDED, OPPOSITE, NOT_RUN, UNTESTABLE = (
+CONFIRMED, UNDECIDED, OPPOSITE, NOT_RUN, SIMULATED, UNTESTABLE = (
     "confirmed",
     "not confirmed: the interval leaves it open",
     "not confirmed: the opposite is seen",
     "not run",
+    "not confirmed: simulated",
     "not testable here",
 )
-VERDICTS = (CONFIRMED, UNDECIDED, OPPOSITE, UNTESTABLE, NOT_RUN)
+VERDICTS = (CONFIRMED, UNDECIDED, OPPOSITE, SIMULATED, UNTESTABLE, NOT_RUN)
 
 
 def holds(claim: Claim) -> str:
@@ -207,7 +220,7 @@ def outcome(test: Above | Within) -> str:
 
 
 def page() -> str:
-    judged = [(one, holds(one) if isinstance(one, Claim) else UNTESTABLE) for one in CLAIMS]
+    judged = [(one, holds(one) if isinstance(one, Claim) else one.verdict) for one in CLAIMS]
     counts = Counter(verdict for _, verdict in judged)
     told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
     parts = [
