@@ -149,7 +149,7 @@ def changed(out: Path) -> str:
 
 def text(out: Path) -> str:
     found = stored(out, "shakespeare-silent")
-    return f"```\n{json.dumps(found['text'])}\n```" if found and "text" in found else NOT_RUN
+    return f"```text\n{json.dumps(found['text'])}\n```" if found and "text" in found else NOT_RUN
 
 
 # ------------------------------------------------------------------ the picture
