@@ -1,13 +1,14 @@
 """Makes the figures of docs/shadow.md: the series attacks of the three adversaries, and attributes.
 
-    python docs/make_shadow.py series baskets agg-sh
-    python docs/make_shadow.py series cifar100 agg-mal --cifar100 PATH/TO/cifar100.npz
-    python docs/make_shadow.py breast-cancer
-    python docs/make_shadow.py demographics age
+    python -m docs.make_reproduction --seeds 10 agg-sh agg-mal do-sh measurements
+    python -m docs.make_shadow baskets                     # the table of means over those runs
+    python -m docs.make_shadow cifar100 agg-mal --cifar100 PATH/TO/cifar100.npz
+    python -m docs.make_shadow breast-cancer
+    python -m docs.make_shadow demographics age
 
-One JSON line for each result. Settings as in the paper, with fewer records on two cores: parties of 3,000 baskets (10
-rounds of 5 epochs), of 1,200 images (8 rounds of 5 epochs; batches of 32, so that as many steps are taken as with more
-images), of 100 cell samples.
+`baskets` prints Markdown, the others one JSON line for each result. Settings as in the paper, with fewer records on two
+cores: parties of 3,000 baskets (10 rounds of 5 epochs), of 1,200 images (8 rounds of 5 epochs; batches of 32, so that
+as many steps are taken as with more images), of 100 cell samples.
 """
 
 import argparse
@@ -16,34 +17,58 @@ from typing import Any
 
 import numpy as np
 
+from docs.make_reproduction import ended, mean
+from docs.reproduction_claims import COST, FILTER, Of
 from fedaudit.config.schema import parse
 from fedaudit.session.prepare import prepare
 from fedaudit.session.run import rounds
-from fedaudit.types import Audit
+from fedaudit.types import Audit, Estimate
 from fedaudit.words import all_words
 
 SERIES = ["loss", "gradient-series", "logit-series", "cs-mia"]
+ADVERSARIES = {"agg-sh": "local", "agg-mal": "local", "do-sh": "global"}
+FIGURES = ("auc", "accuracy", "precision", "recall", "f1-balanced", "tpr@0.01")
 # A party has its share of all records, the aggregator another; members are what was said above.
-SHARES = {
-    ("baskets", "agg"): (0.585, 0.2),
-    ("baskets", "do"): (0.439, 0.28),
-    ("cifar100", "agg"): (0.24, 0.38),
-    ("cifar100", "do"): (0.18, 0.41),
-}
+SHARES = {"agg": (0.24, 0.38), "do": (0.18, 0.41)}
 
 
-def series(data: str, adversary: str, seed: int, path: str | None) -> None:
-    members, nonmembers = SHARES[data, adversary.split("-")[0]]
-    federation = {"parties": 3, "members": members, "nonmembers": nonmembers, "local_epochs": 5, "seed": seed}
-    audit = {"adversary": adversary, "attacks": SERIES, "fpr": [0.01]}
-    if data == "baskets":
-        model: dict[str, Any] = {"hidden": [1024, 512, 256, 128]}
-        say(audited({"federation": federation | {"rounds": 10, "batch_size": 128}, "model": model, "audit": audit}))
-        return
-    model = {"name": "tanh-cnn"}
-    source = {"name": "cifar100", "path": path}
-    federation |= {"rounds": 8, "batch_size": 32}
-    say(audited({"data": source, "federation": federation, "model": model, "audit": audit}))
+def baskets() -> None:
+    """Means over the runs of `make reproduce`, and what the attack costs in per cent of the training."""
+    print(f"| attack | figure | {' | '.join(ADVERSARIES)} |\n|---|---|{'---|' * len(ADVERSARIES)}")
+    for attack in ("gradient-series", "logit-series", "cs-mia", "loss", FILTER):
+        for figure in FIGURES:
+            means = [mean(Of(setting, attack, model, figure)) for setting, model in ADVERSARIES.items()]
+            if any(means):
+                print(f"| {attack} | {figure} | {' | '.join('–' if e is None else cell(e) for e in means)} |")
+        costs = [mean(Of(setting, attack, model, COST)) for setting, model in ADVERSARIES.items()]
+        print(f"| | time, % of the training | {' | '.join('–' if e is None else cell(e, 100 / 5) for e in costs)} |")
+    for attack in ("gradient-series", "loss", FILTER):
+        found = mean(Of("measurements", attack, "local", "auc"))
+        print(attack, "regression, AUC:", "–" if found is None else cell(found))
+    for setting in (*ADVERSARIES, "measurements"):
+        print(setting, "seeds", list(ended(setting)))
+
+
+def cell(estimate: Estimate, scale: float = 1.0) -> str:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return "–"
+    digits = 0 if scale != 1 else 3
+    value, low, high = (f"{scale * end:.{digits}f}" for end in (estimate.value, estimate.low, estimate.high))
+    return f"{value} ({low}–{high})"
+
+
+def pictures(adversary: str, seed: int, path: str | None) -> None:
+    members, nonmembers = SHARES[adversary.split("-")[0]]
+    config = {
+        "data": {"name": "cifar100", "path": path},
+        "federation": {
+            "parties": 3, "members": members, "nonmembers": nonmembers, "local_epochs": 5, "rounds": 8,
+            "batch_size": 32, "seed": seed,
+        },
+        "model": {"name": "tanh-cnn"},
+        "audit": {"adversary": adversary, "attacks": SERIES, "fpr": [0.01]},
+    }  # fmt: skip
+    say(audited(config))
 
 
 def audited(config: dict[str, Any]) -> Audit:
@@ -97,18 +122,20 @@ def demographics(attribute: str, seed: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["series", "breast-cancer", "demographics"])
-    parser.add_argument("which", nargs="*")
+    parser.add_argument("what", choices=["baskets", "cifar100", "breast-cancer", "demographics"])
+    parser.add_argument("which", nargs="?", help="of cifar100 the adversary, of demographics the attribute")
     parser.add_argument("--cifar100")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=30)
     given = parser.parse_args()
-    if given.what == "series":
-        series(given.which[0], given.which[1], given.seed, given.cifar100)
+    if given.what == "baskets":
+        baskets()
+    elif given.what == "cifar100":
+        pictures(given.which, given.seed, given.cifar100)
     elif given.what == "breast-cancer":
         breast_cancer(given.seeds)
     else:
-        demographics(given.which[0], given.seed)
+        demographics(given.which, given.seed)
 
 
 if __name__ == "__main__":
