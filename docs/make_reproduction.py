@@ -150,6 +150,7 @@ BETWEEN = {
 }
 
 
+@cache
 def mean(of: Of) -> Estimate | None:
     results = [result for _, result in seen(of).values()]
     estimates = [cost(result) if of.metric == COST else result.estimates[of.metric] for result in results]
@@ -163,6 +164,7 @@ def cost(result: AuditResult) -> Estimate:
     return Estimate(COST, spent, spent, spent, 0.95, "audit time over that of a local epoch", "measured", 1, 1)
 
 
+@cache
 def difference(test: Above) -> Estimate | None:
     """The mean over seeds of the first minus the second; on the same records where these were asked about both. (A
     malicious aggregator's attack is about models that it isolated, and the loss beside it about those of the honest
@@ -193,7 +195,7 @@ CONFIRMED, UNDECIDED, OPPOSITE, NOT_RUN, SIMULATED, UNTESTABLE = (
     "confirmed",
     "not confirmed: the interval leaves it open",
     "not confirmed: the opposite is seen",
-    "not run",
+    "not run with three seeds",
     "not confirmed: simulated",
     "not testable here",
 )
@@ -208,7 +210,7 @@ def holds(claim: Claim) -> str:
 
 def outcome(test: Above | Within) -> str:
     found = difference(test) if isinstance(test, Above) else mean(test.of)
-    if found is None or found.low is None or found.high is None:
+    if seeds(test) < LEAST or found is None or found.low is None or found.high is None:
         return NOT_RUN
     least, most = (test.by, np.inf) if isinstance(test, Above) else (test.least, test.most)
     if least < found.low and found.high <= most:
@@ -216,10 +218,17 @@ def outcome(test: Above | Within) -> str:
     return OPPOSITE if found.high <= least or found.low > most else UNDECIDED
 
 
+def seeds(test: Above | Within) -> int:
+    both = [test.first, test.second] if isinstance(test, Above) else [test.of]
+    return min(len(seen(of)) for of in both)
+
+
 # ------------------------------------------------------------------ the page
 
 
 def page() -> str:
+    for kept in (mean, difference):  # runs may have ended since the last page
+        kept.cache_clear()
     judged = [(one, holds(one) if isinstance(one, Claim) else one.verdict) for one in CLAIMS]
     counts = Counter(verdict for _, verdict in judged)
     told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
@@ -261,7 +270,8 @@ def figures(claim: Claim) -> Iterator[str]:
     for test in claim.tests:
         if isinstance(test, Above):
             first, second = test.first, test.second
-            names = [first.attack, second.attack] if first.attack != second.attack else [first.setting, second.setting]
+            kinds = ((of.attack for of in (first, second)), (of.setting for of in (first, second)))
+            names = next((each for kind in kinds if len(set(each := list(kind))) == 2), [first.model, second.model])
             yield f"{' minus '.join(names)} (*{first.setting}*): {words(difference(test))}"
 
 

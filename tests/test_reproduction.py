@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from docs import make_reproduction
-from docs.make_reproduction import CONFIRMED, NOT_RUN, OPPOSITE, UNDECIDED, apart, configured, holds
+from docs.make_reproduction import CONFIRMED, LEAST, NOT_RUN, OPPOSITE, UNDECIDED, apart, configured, holds
 from docs.reproduction_claims import CLAIMS, SETTINGS, Above, Claim, Of, Within
 from fedaudit.types import Estimate
 from tests.worlds import in_turn
 
-SEEDS = range(make_reproduction.LEAST)
+SEEDS = range(LEAST)
 TESTED = [claim for claim in CLAIMS if isinstance(claim, Claim)]
 
 
@@ -80,6 +80,7 @@ def test_a_claim_holds_only_with_the_whole_interval(
     found = estimate(*values) if values else None
     monkeypatch.setattr(make_reproduction, "difference", lambda _: found)
     monkeypatch.setattr(make_reproduction, "mean", lambda _: found)
+    monkeypatch.setattr(make_reproduction, "seeds", lambda _: LEAST)
     above, within = Above(Of("a", "b"), Of("a", "c")), Within(Of("a", "b"), 0.1, 0.3)
     for test in (above, within):
         claim = replace(TESTED[0], tests=(test,))
@@ -92,3 +93,13 @@ def test_two_federations_err_apart() -> None:
     found = apart(estimate(0.7, 0.03), estimate(0.5, 0.04))
     assert found is not None
     assert (found.value, found.low, found.high) == pytest.approx((0.2, 0.15, 0.25))
+
+
+def test_two_seeds_are_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    above, of = Above(Of("a", "b"), Of("a", "c")), Of("a", "b")
+    monkeypatch.setattr(make_reproduction, "difference", lambda _: estimate(0.2, 0.05))
+    for ended, verdict in ((2, NOT_RUN), (3, CONFIRMED)):
+        monkeypatch.setattr(
+            make_reproduction, "seen", lambda asked, n=ended: dict.fromkeys(range(n if asked == of else 9))
+        )
+        assert holds(replace(TESTED[0], tests=(above,))) == verdict
