@@ -8,7 +8,7 @@ import pytest
 
 from docs import make_reproduction
 from docs.make_reproduction import CONFIRMED, LEAST, NOT_RUN, OPPOSITE, UNDECIDED, apart, configured, holds
-from docs.reproduction_claims import CLAIMS, SETTINGS, Above, Claim, Of, Within
+from docs.reproduction_claims import CLAIMS, FILTER, FILTER_OF_PEOPLE, SETTINGS, Above, Claim, Of, Within
 from fedaudit.types import Estimate
 from tests.worlds import in_turn
 
@@ -25,10 +25,12 @@ def figures(claim: Claim) -> list[Of]:
 def test_a_setting_is_a_configuration_and_asks_for_all_that_is_looked_at(name: str) -> None:
     config = configured(name, 2, Path("nowhere"))
     assert config.federation.seed == 2
+    assert name not in ("subjects-A", "subjects-C", "subjects-flat", "subjects-F") or config.data.data_seed == 2  # type: ignore[attr-defined]
     asked = {str(name) for name in config.audit.attacks or ()} | ({"attribute"} if config.audit.attribute else set())
     wanted = {of.attack for claim in TESTED for of in figures(claim) if of.setting == name}
     assert wanted
     assert wanted <= asked
+    assert asked & {FILTER, FILTER_OF_PEOPLE} or config.defences or name in ("roles", "writers")
 
 
 def test_a_run_that_fails_is_told_and_the_page_is_written_after_each_seed(
