@@ -282,6 +282,26 @@ def test_warnings_are_said_once_with_their_places() -> None:
     assert said[1].endswith("; and 14 more]")
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "ending"),
+    [
+        (0.046, 0.255, "guessing gives +0.000, which this exceeds."),
+        (-0.046, 0.255, "guessing gives +0.000, which is not excluded."),
+        (0.0, 0.255, "guessing gives +0.000, which is not excluded."),
+        (-0.255, 0.0, "guessing gives +0.000, which is not excluded."),
+        (None, None, "guessing gives +0.000, which is not excluded."),
+        (-0.255, -0.046, "guessing gives +0.000, and this lies below it."),
+    ],
+)
+def test_a_figure_lies_above_around_or_below_guessing(low: float | None, high: float | None, ending: str) -> None:
+    """-0.152 (-0.255 to -0.046) was said not to exclude 0."""
+    value = 0.0 if low is None or high is None else (low + high) / 2
+    found = {"excess-over-blind": builder.estimate(value) | {"low": low, "high": high}}
+    guessed = builder.entry("attribute", "server", None, None, unit="attribute", estimates=found)
+    (said,) = words.summed_up(quotable(builder.results() | {"results": [guessed]}))
+    assert said.endswith(ending)
+
+
 def test_cost_has_a_chart_only_where_costs_differ() -> None:
     results = builder.results()
     assert charts.cost(quotable(results)) is not None

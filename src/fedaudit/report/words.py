@@ -125,12 +125,18 @@ def summed_up(results: Results) -> list[str]:
         place = f"{entry.attack}, seen from {entry.vantage} on {entry.model} models"
         said = f"{place}: {about.title} {full_text(name, figure)}, with {confidence(figure)} confidence"
         if about.chance is not None:
-            end, sign = (figure.high, -1) if about.worse == "lower" else (figure.low, 1)
-            beyond = end is not None and sign * (end - about.chance) > 0
-            guess = number_text(name, about.chance)
-            said += f"; guessing gives {guess}, " + ("which this exceeds" if beyond else "which is not excluded")
+            said += f"; guessing gives {number_text(name, about.chance)}, {beside_guessing(figure, about.chance)}"
         told.append(f"{said}.")
     return told
+
+
+def beside_guessing(figure: Estimate, chance: float) -> str:
+    """On which side of guessing an interval lies; an end that is not known excludes nothing."""
+    if figure.low is not None and figure.low > chance:
+        return "which this exceeds"
+    if figure.high is not None and figure.high < chance:
+        return "and this lies below it"
+    return "which is not excluded"
 
 
 def figures_of(entry: AuditResult) -> list[tuple[str, ValueText]]:
