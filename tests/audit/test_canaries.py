@@ -186,6 +186,7 @@ def test_the_report_says_that_a_claim_is_refuted(tmp_path: Path) -> None:
         (asking(defences=[{"name": "dp-fedavg", "noise": 1.0, "clip": 1.0, "delta": 0.2}]), "canary-delta"),
         (asking(defences=[{"name": "dp-fedavg", "noise": 1.0, "clip": 1.0, "local": True}]), "canary-local"),
         (asking(attacks=("one-shot",), defences=[]), "canary-clip"),
+        (asking(federation={"optimizer": "adam", "algorithm": "fedavg", "lr": 0.001}), "canary-short"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_training(asked: Config, code: str) -> None:

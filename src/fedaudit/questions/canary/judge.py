@@ -153,9 +153,11 @@ def crafted(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind
     seen = trials(watch, crafted)
     if not np.isfinite(seen.score).any():
         what = f"every canary is dead: {seen.norm.max():.2g} of the clip norm at most, health {seen.health.max():.4f}"
-        raise FedauditError(
-            "canary-dead", what, "Craft with more audit.canary.steps, another target or a smaller clip."
-        )
+        todo = "Set a smaller clip, or craft with more audit.canary.steps or another target."
+        if claim.clip is not None:
+            within = f"{seen.norm.max() * claim.clip:.1g}"
+            todo = f'Set a clip of {within} or less in [[defences]]; with federation.optimizer = "sgd" more steps help.'
+        raise FedauditError("canary-dead", what, todo)
     found = figures(seen, claim.delta, confidence)
     found["canary-norm"] = range_of(seen.norm, seen, "canary-norm", "|u_c| / C", confidence)
     found["canary-health"] = range_of(seen.health, seen, "canary-health", "1 - loss after / before", confidence)

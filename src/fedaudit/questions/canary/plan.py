@@ -13,13 +13,13 @@ from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.questions import Ground, Planting
 from fedaudit.questions.canary import QUESTION, CanarySection
-from fedaudit.questions.canary.watch import CanaryGame, CraftedCanaries, Mechanism, RandomCanaries
+from fedaudit.questions.canary.watch import ALIVE, CanaryGame, CraftedCanaries, Mechanism, RandomCanaries
 from fedaudit.types import Game, Party, Plan, Records
 
 if TYPE_CHECKING:
     from fedaudit.defences.shared import Defence
     from fedaudit.learn.tasks import TorchTask
-    from fedaudit.questions.canary.parties import Probing, Schedule
+    from fedaudit.questions.canary.parties import Design, Probing, Schedule
 
 DELTA = 1e-5  # without an accountant
 INCLUDED_STREAM = 34
@@ -50,13 +50,36 @@ def plan(names: Sequence[str], ground: Ground, task: TorchTask, defence: Defence
         check_target(asked.target, task.classes)
         if pool.x.dtype.kind in "iu":
             check_text(task, pool)
-        crafted, made, schedule = _crafted(config, game, defence, pool, claim, rounds, how)
+        crafted, made, schedule = _crafted(config, game, defence, task, pool, claim, rounds, how)
         parties += made
         rounds = schedule.plans
         crafted = replace(crafted, vocabulary=ground.dataset.vocabulary)
     of_all = QUESTION.ask(names, {})
     assert isinstance(of_all, CanaryGame)
     return Planting(parties, rounds, replace(of_all, claim=claim, crafted=crafted, random=random))
+
+
+# How many times its rate Adam's step can be at most: the first one, and any other ((1 - b1) / sqrt(1 - b2)).
+ADAM_FIRST, ADAM_MOST = 1.0, 3.17
+
+
+def check_length(task: TorchTask, design: Design) -> None:
+    """Adam moves a weight by about its rate, whatever the gradient is. So there is a limit to the update of one record,
+    and where it is far below the clip norm no canary can be crafted."""
+    own, clip = design.training, design.clip
+    if clip is None or own.optimizer != "adam":
+        return
+    weights = sum(weight.numel() for weight in task.architecture.parameters() if weight.requires_grad)
+    longest = own.lr * (ADAM_FIRST + ADAM_MOST * (own.epochs - 1)) * weights**0.5
+    if longest < ALIVE * clip:
+        what = (
+            f"with Adam at a rate of {own.lr:g}, one record moves this model by {longest:.2g} at most, and updates are "
+            f"clipped to {clip:g}: a canary would be too short to be found"
+        )
+        todo = (
+            f'Set a clip of {float(f"{longest:.1g}") / 2:g} or less, or federation.optimizer = "sgd" with a larger lr.'
+        )
+        raise FedauditError("canary-short", what, todo)
 
 
 def stretch(asked: CanarySection, rounds: int) -> int:
@@ -113,7 +136,14 @@ def probes_that_refute(config: Config, game: Game, defence: Defence) -> list[str
 
 
 def _crafted(
-    config: Config, game: Game, defence: Defence, pool: Records, claim: Mechanism, rounds: Sequence[Plan], how: Probing
+    config: Config,
+    game: Game,
+    defence: Defence,
+    task: TorchTask,
+    pool: Records,
+    claim: Mechanism,
+    rounds: Sequence[Plan],
+    how: Probing,
 ) -> tuple[CraftedCanaries, list[Party], Schedule]:
     from fedaudit.learn.tasks import Training
     from fedaudit.questions.canary.crafting import CraftingRecipe
@@ -135,6 +165,7 @@ def _crafted(
         seed=federation.seed,
         gradient=defence.gradient,
     )
+    check_length(task, design)
     canaries = Canaries(design)
     names, live = canaries.names, asked.mode == "running"
     if live:
