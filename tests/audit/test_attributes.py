@@ -7,11 +7,12 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from fedaudit.adversary.signals.outputs import Probe
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
-from fedaudit.questions.attribute.judge import Guesses, conclusion, difference, one_hot, told_apart
+from fedaudit.questions.attribute.judge import Guesses, called, conclusion, difference, one_hot, told_apart
 from fedaudit.report.html import render
 from fedaudit.results import document as results
 from fedaudit.session.prepare import prepare
@@ -158,6 +159,73 @@ def test_each_of_several_values_is_told_from_the_others() -> None:
     assert len(Guesses(said[:, :2], np.array([0, 1, 1, 0]), group.subject).blocks()) == 1
 
 
+def test_precision_recall_and_f1_are_counted_at_the_numbers_that_there_are() -> None:
+    """Two groups, 90 with the value 1 and 310 without: nothing is balanced, and both groups count together."""
+    rng = np.random.default_rng(7)
+    true = (np.arange(400) < 90).astype(int)
+    said = rng.normal(size=(400, 2))
+    said[:, 1] += 1.5 * true - 0.5
+    parts = [np.arange(400) % 3 == 0, np.arange(400) % 3 != 0]
+    found = called("members", [Guesses(said[part], true[part], None) for part in parts], 0.95)
+    hit = wrong = missed = 0
+    for (zero, one), is_one in zip(said.tolist(), true.tolist(), strict=True):
+        hit += one > zero and is_one == 1
+        wrong += one > zero and is_one == 0
+        missed += one <= zero and is_one == 1
+    assert hit / (hit + wrong) < 0.7 < hit / (hit + missed)  # balanced, or one in the other's place, would be seen
+    counted = {
+        "precision": (hit / (hit + wrong), hit + wrong),
+        "recall": (hit / (hit + missed), hit + missed),
+        "f1": (2 * hit / (2 * hit + wrong + missed), hit + wrong + missed),
+    }
+    for which, (value, people) in counted.items():
+        estimate = found[which]
+        assert (estimate.name, estimate.n_pos, estimate.n_neg) == (f"members-{which}", people, 0)
+        assert estimate.value == pytest.approx(value)
+        ends = binomtest(round(value * people), people).proportion_ci(0.95)
+        if which != "f1":
+            assert (estimate.low, estimate.high) == pytest.approx((ends.low, ends.high))
+        assert covers(estimate, value)
+    ends = binomtest(hit, hit + wrong + missed).proportion_ci(0.95)
+    expected = [2 * end / (1 + end) for end in (ends.low, ends.high)]
+    assert [found["f1"].low, found["f1"].high] == pytest.approx(expected)
+
+
+def test_intervals_of_precision_recall_and_f1_cover() -> None:
+    """40 % have it, 70 % of them and 30 % of the others are called so: 41 of 500 misses would be 5 % and 3 errors."""
+    rng, missed = np.random.default_rng(8), dict.fromkeys(("precision", "recall", "f1"), 0)
+    truth = {"precision": 0.28 / 0.46, "recall": 0.7, "f1": 2 * 0.28 / (0.46 + 0.4)}
+    for _ in range(500):
+        true = (rng.random(150) < 0.4).astype(int)
+        says = rng.random(150) < np.where(true, 0.7, 0.3)
+        found = called("blind", [Guesses(np.column_stack([~says, says]).astype(float), true, None)], 0.95)
+        for which in missed:
+            missed[which] += not covers(found[which], truth[which])
+    assert max(missed.values()) <= 40
+
+
+def test_where_nobody_is_called_so_there_is_no_precision() -> None:
+    none = np.column_stack([np.ones(6), np.zeros(6)])
+    found = called("members", [Guesses(none, np.array([1, 1, 0, 0, 0, 0]), None)], 0.95)
+    assert (found["precision"].value, found["precision"].reason) == (None, "nobody's attribute is called 1")
+    assert (found["recall"].value, found["f1"].value) == (0.0, 0.0)
+    nobody = called("members", [Guesses(none, np.zeros(6, int), None)], 0.95)
+    assert nobody["recall"].reason == "nobody's attribute is 1"
+    assert nobody["f1"].low is None
+
+
+def test_people_with_several_records_widen_precision_recall_and_f1() -> None:
+    rng = np.random.default_rng(9)
+    person = np.repeat(np.arange(40), 10)
+    true, says = rng.integers(0, 2, 40)[person], rng.integers(0, 2, 40)[person]
+    said = np.column_stack([1 - says, says]).astype(float)
+    alone, clustered = (called("members", [Guesses(said, true, whose)], 0.95) for whose in (None, person))
+    for which, estimate in clustered.items():
+        assert estimate.method.endswith("clustered by subject")
+        assert estimate.value == alone[which].value
+        assert (estimate.high or 0) - (estimate.low or 0) > 2 * ((alone[which].high or 0) - (alone[which].low or 0))
+
+
 def test_the_difference_is_as_wide_as_both_together() -> None:
     def estimate(value: float, low: float, high: float) -> Estimate:
         return Estimate("auc", value, low, high, 0.95, "m", "measured", 10, 20)
@@ -220,6 +288,10 @@ def test_counts_are_of_people_and_clusters_are_named_only_where_there_are_some(v
     assert (estimates["excess-over-blind"].n_pos, estimates["excess-over-blind"].n_neg) == (members, members)
     assert estimates["members-minus-nonmembers"].n_neg == others
     assert not any("clustered" in estimate.method for estimate in estimates.values())
+    about = {
+        f"{whom}-{which}" for whom in ("members", "nonmembers", "blind") for which in ("precision", "recall", "f1")
+    }
+    assert about & set(estimates) == (about if values == 2 else set())  # which of three values would be called so?
     for name in ("excess-over-blind", "members-minus-nonmembers"):
         gap = estimates[name]
         assert f"{gap.value:+.3f} ({gap.low:+.3f} to {gap.high:+.3f})" in " ".join(all_words(audit.notices))

@@ -42,6 +42,16 @@ class Attribute(Question):
         Metric("members-accuracy", "accuracy on members"),
         Metric("nonmembers-accuracy", "accuracy on non-members", gated=False),
         Metric("blind-accuracy", "accuracy of the blind guess", gated=False),
+        # Of an attribute with two values. As for accuracy, what guessing gives depends on how many people have it.
+        Metric("members-precision", "precision on members, for the value 1"),
+        Metric("nonmembers-precision", "precision on non-members, for the value 1", gated=False),
+        Metric("blind-precision", "precision of the blind guess, for the value 1", gated=False),
+        Metric("members-recall", "recall on members, for the value 1"),
+        Metric("nonmembers-recall", "recall on non-members, for the value 1", gated=False),
+        Metric("blind-recall", "recall of the blind guess, for the value 1", gated=False),
+        Metric("members-f1", "F1 on members, for the value 1"),
+        Metric("nonmembers-f1", "F1 on non-members, for the value 1", gated=False),
+        Metric("blind-f1", "F1 of the blind guess, for the value 1", gated=False),
     )
 
     def data(self, config: Config, dataset: Dataset) -> Dataset:

@@ -116,6 +116,8 @@ def all_figures(case: Case, attack: BaseAttack, sights: Sequence[Sight]) -> dict
     for name, guesses_ in groups.items():
         found[f"{name}-auc"] = told_apart(f"{name}-auc", guesses_, confidence)
         found[f"{name}-accuracy"] = _accuracy(f"{name}-accuracy", guesses_, confidence)
+        if case.settings.asked["attribute"].values == 2:
+            found |= {f"{name}-{which}": one for which, one in called(name, guesses_, confidence).items()}
     for name, other in (("excess-over-blind", BLIND), ("members-minus-nonmembers", NONMEMBERS)):
         counts = tuple(sum(len(guesses.true) for guesses in groups[group]) for group in (MEMBERS, other))
         gap = difference(name, found["members-auc"], found[f"{other}-auc"])
@@ -169,6 +171,32 @@ def _accuracy(name: str, guesses: Sequence[Guesses], confidence: float) -> Estim
     right = [g.said.argmax(axis=1) == g.true for g in guesses]
     found = proportion(right, [g.subject for g in guesses], confidence, name)
     return replace(found, n_pos=found.n_pos + found.n_neg, n_neg=0)  # people, compared with nobody
+
+
+def called(name: str, guesses: Sequence[Guesses], confidence: float) -> dict[str, Estimate]:
+    """Precision, recall and F1 of calling a person's attribute 1, at the numbers that there are, as accuracy is.
+
+    Each is a share: of those called so, who has it; of those who have it, who is called so; and of those with either,
+    who has both, which is F1 / (2 - F1).
+    """
+    says, has = [g.said.argmax(axis=1) == 1 for g in guesses], [g.true == 1 for g in guesses]
+    both, either = ([how(s, h) for s, h in zip(says, has, strict=True)] for how in (np.logical_and, np.logical_or))
+
+    def share(which: str, among: Sequence[Bools], method: str, nobody: str) -> Estimate:
+        hits = [own[whom] for own, whom in zip(both, among, strict=True)]
+        whose = [None if g.subject is None else g.subject[whom] for g, whom in zip(guesses, among, strict=True)]
+        one = proportion(hits, whose, confidence, f"{name}-{which}", method)
+        one = replace(one, reason=nobody) if one.value is None else one
+        return replace(one, n_pos=one.n_pos + one.n_neg, n_neg=0)  # people, compared with nobody
+
+    precision = share("precision", says, "of those whose attribute is called 1", "nobody's attribute is called 1")
+    recall = share("recall", has, "of those whose attribute is 1", "nobody's attribute is 1")
+    how = "2 s / (1 + s), where s: of those whose attribute is or is called 1, the share of both"
+    overlap = share("f1", either, how, "nobody's attribute is 1 or called 1")
+    value, low, high = (
+        None if end is None else 2 * end / (1 + end) for end in (overlap.value, overlap.low, overlap.high)
+    )
+    return {"precision": precision, "recall": recall, "f1": replace(overlap, value=value, low=low, high=high)}
 
 
 def difference(name: str, first: Estimate, second: Estimate) -> Estimate:
