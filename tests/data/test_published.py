@@ -274,6 +274,18 @@ def test_classes_are_balanced() -> None:
         loaded(name="diabetes", balance=True)
 
 
+@pytest.mark.parametrize(("limit", "each"), [(100, 50), (101, 50), (1000, 212)])
+def test_classes_are_balanced_below_a_limit(limit: int, each: int) -> None:
+    """212 of the 569 samples are malignant."""
+    found = loaded(name="breast-cancer", balance=True, limit=limit)
+    assert np.bincount(found.records.y).tolist() == [each, each]
+
+
+def test_a_limit_below_the_number_of_classes_is_refused() -> None:
+    with pytest.raises(FedauditError, match="each of 10 classes"):
+        loaded(name="digits", balance=True, limit=9)
+
+
 def test_features_are_standardised(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "a.npz", x=rng.normal(5, 3, (40, 2)), y=np.arange(40) % 2)

@@ -21,10 +21,10 @@ def load(options: Options) -> Dataset:
     loaded: Dataset = entry.make(options)
     asked = options.arguments()
     rng = np.random.default_rng(DRAWN)
-    if asked.get("balance"):
-        loaded = replace(loaded, records=loaded.records.take(_balanced(loaded, rng)))
     limit = asked.get("limit")
-    if limit is not None and limit < len(loaded.records):
+    if asked.get("balance"):
+        loaded = replace(loaded, records=loaded.records.take(_balanced(loaded, limit, rng)))
+    elif limit is not None and limit < len(loaded.records):
         kept = np.sort(rng.permutation(len(loaded.records))[:limit])
         loaded = replace(loaded, records=loaded.records.take(kept))
     if asked.get("standardise"):
@@ -36,14 +36,18 @@ def load(options: Options) -> Dataset:
     return loaded
 
 
-def _balanced(loaded: Dataset, rng: np.random.Generator) -> Ints:
-    """As many rows of each class as the rarest one has."""
+def _balanced(loaded: Dataset, limit: int | None, rng: np.random.Generator) -> Ints:
+    """As many rows of each class as the rarest one has, or as the limit leaves to each."""
     y = loaded.records.y
     if not loaded.classes or y.ndim > 1:
         what = "data.balance is set, and the records have no class each"
         raise FedauditError("balance-classes", what, "Take balance out of [data].")
     shuffled = rng.permutation(len(y))
     counts = np.bincount(y, minlength=loaded.classes)
-    fewest = int(counts[counts > 0].min())
+    fewest, present = int(counts[counts > 0].min()), int((counts > 0).sum())
+    if limit is not None and limit < present:
+        what = f"data.limit is {limit}, and data.balance asks for records of each of {present} classes"
+        raise FedauditError("balance-limit", what, f"Set a limit of {present} or more.")
+    fewest = fewest if limit is None else min(fewest, limit // present)
     by_class = [shuffled[y[shuffled] == label][:fewest] for label in range(loaded.classes)]
     return np.sort(np.concatenate(by_class))
