@@ -150,6 +150,9 @@ class FederationSection(Section):
     secagg: bool = Field(False, description="updates are masked, and the server sees only their sum")
     optimizer: Literal["adam", "sgd"] = Field("adam", description="the parties' optimiser, fresh in every round")
     lr: Annotated[Positive, Field(le=1e6)] = Field(1e-3, description="learning rate of the parties")
+    weight_decay: Annotated[Positive, Field(le=1e3)] | None = Field(
+        None, description="weight decay of the parties' optimiser, as by the defence l2; not set: none"
+    )
     server_lr: Annotated[Positive, Field(le=100)] | None = Field(
         None, description="how much of the mean update the server adds to the model; not set: 1, all of it"
     )

@@ -156,14 +156,15 @@ def left_out(dataset: Dataset, game: Game) -> tuple[Notice, ...]:
 def training(config: Config, records: int) -> dict[str, Any]:
     """How a party trains: the fields of `tasks.Training`."""
     federation = config.federation
+    decay = {"weight_decay": federation.weight_decay} if federation.weight_decay else {}
     if federation.algorithm == "fedsgd":  # one step on all records of a party
-        return {"optimizer": "sgd", "lr": federation.lr, "epochs": 1, "batch_size": records}
+        return {"optimizer": "sgd", "lr": federation.lr, "epochs": 1, "batch_size": records} | decay
     return {
         "optimizer": federation.optimizer,
         "lr": federation.lr,
         "epochs": federation.local_epochs,
         "batch_size": federation.batch_size,
-    }
+    } | decay
 
 
 def build(staged: Staged) -> TorchTask:
@@ -225,6 +226,7 @@ def prepare(config: Config, recorded: Sequence[str] = (), authorised: bool = Fal
     ]
     plans, added = planted(staged.ground, task, defence)
     refuse_server_lr(staged.config, defence, plans)
+    refuse_two_decays(staged.config)
     asked = {**staged.request.asked, **{name: one.asked for name, one in added.items()}}
     settings = settled(replace(staged.request.under(defence), asked=asked), task)
     isolation = None
@@ -242,6 +244,12 @@ def prepare(config: Config, recorded: Sequence[str] = (), authorised: bool = Fal
         defence=defence,
         isolation=isolation,
     )
+
+
+def refuse_two_decays(config: Config) -> None:
+    if config.federation.weight_decay and any(defence.name == "l2" for defence in config.defences):
+        what = "federation.weight_decay is set, and the defence l2 decays the weights, too"
+        raise FedauditError("two-decays", what, "Remove one of them.")
 
 
 def refuse_server_lr(config: Config, defence: Defence, plans: Sequence[Plan]) -> None:
