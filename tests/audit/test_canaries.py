@@ -1,5 +1,6 @@
 """Canaries from a configuration to results: right and wrong mechanisms, what is refused, resuming, the report."""
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -7,29 +8,35 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from fedaudit.adversary.reductions import flatten, unflatten
 from fedaudit.audit import Auditor
+from fedaudit.cli import terminal
 from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.shared import Defence
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.accounting import composed, rdp_epsilon
 from fedaudit.privacy.statement import Process
+from fedaudit.questions import metric
 from fedaudit.questions.canary import judge as claims
 from fedaudit.questions.canary.judge import Trials, figures, range_of
 from fedaudit.questions.canary.parties import OUTSIDE
-from fedaudit.questions.canary.watch import Mechanism
+from fedaudit.questions.canary.watch import CRAFTED, CanaryWatch, Mechanism
 from fedaudit.report.html import render
 from fedaudit.results.document import load
 from fedaudit.session.prepare import Prepared, prepare, stage
 from fedaudit.session.replay import replay
 from fedaudit.session.run import rounds, run
+from fedaudit.stats import maximised_epsilon
+from fedaudit.stats.wording import full_text
 from fedaudit.types import Audit, AuditResult, Estimate, warning
 from fedaudit.words import all_words, words
 from tests.worlds import plays, silent
 
-NOISE, DELTA = 1.0, 0.05
+NOISE, DELTA, CLAIMED = 1.0, 0.05, 0.01
+DEFENCE = {"name": "dp-fedavg", "noise": NOISE, "clip": 0.2, "delta": DELTA}
 
 
 def asking(
@@ -41,7 +48,7 @@ def asking(
         "federation": {"parties": 8, "rounds": 2, "lr": 0.1, "algorithm": "fedsgd", "seed": seed},
         "model": {"hidden": [16]},
         "audit": {"attacks": list(attacks), "canary": {"steps": 40, "pool": 8, **(canary or {})}},
-        "defences": [{"name": "dp-fedavg", "noise": NOISE, "clip": 0.2, "delta": DELTA}],
+        "defences": [DEFENCE],
     }
     for section, values in more.items():
         base[section] = {**base[section], **values} if isinstance(values, dict) else values
@@ -101,6 +108,19 @@ def test_entries_are_named_and_labelled() -> None:
     assert list(result.curves["epsilon-gdp"].x) == [1.0, 2.0]
     assert sum(v or 0 for v in result.curves["scores-with"].value) == 40
     assert any(notice.startswith("canife: canary health") for notice in all_words(audit.notices))
+
+
+def test_the_papers_figure_of_a_round_is_at_a_delta_of_one_in_the_number_of_trials() -> None:
+    """Not at the delta that is claimed. With many trials that hardly changes the value, so there are few."""
+    prepared = prepare(asking({"probes": 20, "every": 2}, defences=[DEFENCE | {"delta": CLAIMED}]))
+    result, watch = found_by(watched(prepared)), prepared.auditor.observers["canary"]
+    assert isinstance(watch, CanaryWatch)
+    assert watch.game.crafted is not None
+    present, absent = claims.trials(watch.kept[CRAFTED], watch.game.crafted).with_and_without()
+    assert (len(present), len(absent)) == (10, 10)
+    expected = maximised_epsilon(present, absent, 1 / 20)
+    assert result.estimates["epsilon-canife-round"] == replace(expected, name="epsilon-canife-round")
+    assert expected.value != maximised_epsilon(present, absent, CLAIMED).value
 
 
 def test_running_canaries_have_an_anytime_bound() -> None:
@@ -237,7 +257,7 @@ def test_state_goes_on_in_another_process() -> None:
     assert found_by(one).canary == found_by(other).canary is not None
 
 
-def test_a_run_is_written_shown_and_judged_again(tmp_path: Path) -> None:
+def test_a_run_is_written_shown_and_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = asking({"probes": 20, "every": 1}, ("canife", "loss"))
     document = run(asked, tmp_path / "run", silent)
     (result,) = [r for r in document.results if r.attack == "canife"]
@@ -247,6 +267,18 @@ def test_a_run_is_written_shown_and_judged_again(tmp_path: Path) -> None:
     page = render(document)
     assert "what the sum tells about one party" in page
     assert "epsilon-ranks" in page
+    shown = io.StringIO()
+    monkeypatch.setattr(terminal, "console", Console(file=shown, width=1000))
+    terminal.say(document, None)
+    lines = shown.getvalue().splitlines()
+    assert [line for line in lines if line.split()[:2] == ["canife", "secagg-server,"]]  # its figures stand below
+    title = metric("epsilon-canife-round").title
+    (row,) = [line for line in lines if line.startswith(title)]
+    assert full_text("epsilon-canife-round", result.estimates["epsilon-canife-round"]) in row
+    assert len([line for line in lines if "canife: canary health" in line]) == 1
+    ranks = full_text("epsilon-ranks", result.estimates["epsilon-ranks"])
+    (said,) = [line for line in lines if line.startswith("canife, seen from secagg-server on global models")]
+    assert f"{metric('epsilon-ranks').title} {ranks}, with 95 % confidence" in said
     replayed = replay(tmp_path / "run", [], tmp_path / "again", silent)
     (again_judged,) = [r for r in replayed.results if r.attack == "canife"]
     assert again_judged.estimates == result.estimates

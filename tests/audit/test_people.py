@@ -297,3 +297,28 @@ def test_a_promise_about_people_charges_for_every_party_that_holds_them(tmp_path
     steps = {game.size(party) for game in [stage(parse(plain)).game] for party in game.parties}
     once = 8 * -(-max(steps) // 16)  # eight epochs a round, in batches of 16
     assert promise.process.releases == once * (2 if scattered else 1)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_number_of_a_persons_records_drives_the_risk(seed: int) -> None:
+    """No two rows are alike, and the attacker has none of those that were trained on. Ten rows of a person at a user
+    give nobody away, even with as many steps of training as a thousand rows take; a thousand rows do."""
+
+    def found(items: int, epochs: int) -> Estimate:
+        data = {
+            "name": "synthetic", "sampling": "normal", "dimensions": 200, "users": 4, "subjects_per_user": 5,
+            "items_per_user": items, "subjects": 80, "data_seed": seed,
+        }  # fmt: skip
+        federation = {"parties": 4, "partition": "subjects", "rounds": 10, "lr": 0.005}
+        asked = {
+            "data": data,
+            "federation": federation | {"local_epochs": epochs, "seed": seed},
+            "model": {"hidden": [8]},
+            "audit": {"vantages": ["client"], "attacks": ["subject-loss"]},
+        }
+        return by_attack(watch(prepare(parse(asked))).results)["subject-loss"].estimates["auc"]
+
+    few, longer, many = found(50, 1), found(50, 100), found(5000, 1)
+    assert many.low is not None
+    assert many.low > 0.5
+    assert (many.value or 0) - max(few.value or 0, longer.value or 0) > 0.2  # about .92 against .60 at most

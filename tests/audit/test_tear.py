@@ -73,6 +73,30 @@ def test_every_attack_has_its_estimates_its_vantage_and_its_cost(whole: tuple[Pr
     assert list(curve.x) == [1, 2, 3, 4]
 
 
+def test_f1_is_counted_as_if_there_were_as_many_others_as_members(whole: tuple[Prepared, Audit]) -> None:
+    prepared, audit = whole
+    by_name = {attack.name: attack for attack in prepared.settings.attacks}
+    found, sight = prepared.auditor.case().scores, prepared.auditor.outlooks.sights["(label-only-client)"]
+    for name in ("tear", "tear-last", "boundary"):
+        threshold, scores = found.threshold([sight], by_name[name]), found.of(sight, by_name[name])
+        assert threshold is not None
+        first, members, others, called = prepared.game.parties[0], 0, 0, {True: 0, False: 0}
+        for score, role, party in zip(scores.tolist(), sight.role.tolist(), sight.party.tolist(), strict=True):
+            if party == first or role not in (Role.MEMBER.value, Role.EVALUATION.value):
+                continue
+            member = role == Role.MEMBER.value
+            members, others = members + member, others + (not member)
+            called[member] += score > threshold
+        assert members != others
+        weight = members / others  # an outsider counts as so many
+        right, wrong, missed = called[True], called[False] * weight, members - called[True]
+        f1 = pooled(audit)[name].estimates["f1-balanced"]
+        assert f1.value == pytest.approx(2 * right / (2 * right + wrong + missed))
+        assert f1.low is not None
+        assert f1.high is not None
+        assert f1.low < f1.value < f1.high
+
+
 def test_what_was_learnt_by_heart_is_found(tmp_path: Path) -> None:
     """Labels drawn at random can be right only where they were learnt: every attack finds that."""
     rng = np.random.default_rng(0)

@@ -152,7 +152,7 @@ def test_what_a_run_refuses_is_refused_everywhere(ask: Ask, asked: str, code: st
         assert refused.value.code == code
 
 
-CLIPPED: dict[str, Any] = {"defences": [{"name": "dp-fedavg", "clip": 1.0, "noise": 0.1}]}
+CLIPPED: dict[str, Any] = {"defences": [{"name": "dp-fedavg", "clip": 0.1, "noise": 0.1}]}
 
 
 def clipped(*attacks: str) -> Config:

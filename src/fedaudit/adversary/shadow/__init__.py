@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 # ------------------------------------------------------------------ the signals of reference models: records x models
 
-# They are not measured on the view's model, but on models that an adversary trains beside it, one epoch a round
-# (`adversary.shadow`). The banks differ in how much their models are taught to imitate the target. An outside adversary
-# has its own banks, trained on its own data, which contains no candidate.
+# They are not measured on the view's model, but on models that an adversary trains beside it, in each round for as many
+# epochs as a party (`adversary.shadow`). The banks differ in how much their models are taught to imitate the target. An
+# outside adversary has its own banks, trained on its own data, which contains no candidate.
 
 
 METRICS = ("logit", "loss", "confidence")

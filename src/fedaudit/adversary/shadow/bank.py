@@ -4,10 +4,10 @@
 2. Their training sets are drawn from one party's records, members and both kinds of non-members alike, in pairs of
    complementary random halves: every record is in exactly N/2 sets. The draw is random and says nothing about who was a
    member.
-3. In every round each model trains for one more epoch from its own last state, with the federation's optimiser, on the
-   soft labels (1 - alpha) onehot + alpha p_target, where p_target is what the observed model answers. That is
-   (1 - alpha) CE + alpha KL(target || reference) at temperature 1, up to a constant. For a regression the target is
-   (1 - alpha) y + alpha prediction, under squared error.
+3. In every round each model trains on from its own last state, for as many epochs as a party (`local_epochs`) and with
+   the federation's optimiser, on the soft labels (1 - alpha) onehot + alpha p_target, where p_target is what the
+   observed model answers. That is (1 - alpha) CE + alpha KL(target || reference) at temperature 1, up to a constant.
+   For a regression the target is (1 - alpha) y + alpha prediction, under squared error.
 4. Each model is asked about every record.
 
 Three choices that the paper leaves open: a reference starts as the federation's initial model; its optimiser is fresh
@@ -80,8 +80,9 @@ class Bank:
     def answers(self, signals: Iterable[str], view: View, absorbed: int) -> dict[str, Floats]:
         """What the references answer after a round, records x models, for the signals that belong to this bank.
 
-        The first call for a round trains every reference for one epoch; if that is interrupted, the bank stays as it
-        was. `absorbed` is the last round that the audit has seen: if the bank was not trained for it, it is behind.
+        The first call for a round trains every reference as long as a party trains; if that is interrupted, the bank
+        stays as it was. `absorbed` is the last round that the audit has seen: if the bank was not trained for it, it is
+        behind.
         """
         self._learn(view, absorbed)
         metrics = [SIGNALS[signal][1] for signal in signals if signal in self.signals]
