@@ -94,6 +94,7 @@ def test_f1_is_counted_as_if_there_were_as_many_others_as_members(whole: tuple[P
         assert f1.value == pytest.approx(2 * right / (2 * right + wrong + missed))
         assert f1.low is not None
         assert f1.high is not None
+        assert f1.value is not None
         assert f1.low < f1.value < f1.high
 
 

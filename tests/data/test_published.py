@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedaudit.config.schema import parse
 from fedaudit.data import load
 from fedaudit.data.pickled import PickleRefused, plain_values
 from fedaudit.errors import FedauditError
+from fedaudit.learn.tasks import build_task
 from fedaudit.session.prepare import build, stage
 from fedaudit.types import Dataset
 
@@ -304,8 +306,14 @@ def test_a_table_without_a_header(tmp_path: Path) -> None:
     found = loaded(name="table", path=str(tmp_path / "a.csv"), label="column-3", header=False)
     assert found.records.x.shape == (30, 2)
     assert np.bincount(found.records.y).tolist() == [15, 15]
+    with pytest.raises(FedauditError, match=r"write data\.header = false"):
+        loaded(name="table", path=str(tmp_path / "a.csv"), label="column-3")
 
 
-def test_digits_are_pictures_if_asked() -> None:
-    assert loaded(name="digits", pictures=True).records.x.shape == (1797, 1, 8, 8)
-    assert loaded(name="digits").records.x.shape == (1797, 64)
+def test_digits_are_pictures_for_a_cnn_if_asked() -> None:
+    pictures, rows = loaded(name="digits", pictures=True).records.x, loaded(name="digits").records.x
+    assert (pictures.shape, rows.shape) == ((1797, 1, 8, 8), (1797, 64))
+    task = build_task("cnn", pictures.shape[1:], 10, {})
+    assert task.fresh(task.initial(0))(torch.from_numpy(pictures[:2])).shape == (2, 10)
+    with pytest.raises(FedauditError, match=r"data\.pictures = true"):
+        build_task("cnn", rows.shape[1:], 10, {})

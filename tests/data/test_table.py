@@ -254,7 +254,7 @@ def test_a_few_words_among_numbers_are_a_mistake_and_are_not_quoted(tmp_path: Pa
 
 def test_a_record_in_place_of_a_header_is_not_quoted(tmp_path: Path) -> None:
     for first, says in (
-        ("61.25,0,9174,a", "no column 'outcome'.*add a row with the names"),
+        ("61.25,0,9174,a", "no column 'outcome'.*write data.header = false"),
         ("9174,1,9174,a", "1 and 3"),
     ):
         with pytest.raises(FedauditError, match=says) as caught:

@@ -195,6 +195,8 @@ def test_a_text_canary_is_made_of_tokens_and_stands_out() -> None:
 def test_labels_that_are_not_the_next_token_are_refused() -> None:
     task = build_task("lstm", (6,), 5, {"units": 8, "embedding": 3, "layers": 1})
     pool = texts(4)
-    check_text(task, pool)
+    check_text(task, pool, None)
     with pytest.raises(FedauditError, match="next one"):
-        check_text(task, Records(pool.x, pool.y[:, ::-1].copy(), pool.id))
+        check_text(task, Records(pool.x, pool.y[:, ::-1].copy(), pool.id), None)
+    with pytest.raises(FedauditError, match="starts = 4, but a canary of text has one start"):
+        check_text(task, pool, 4)

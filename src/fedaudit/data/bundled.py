@@ -17,7 +17,7 @@ class DigitsOptions(DataOptions):
     )
 
 
-@DATA.register("digits", "handwritten digits of scikit-learn: 1,797 images of 8 x 8, 10 classes", DigitsOptions)
+@DATA.register("digits", "of scikit-learn: 1,797 records of 8 x 8, 10 classes; pictures = true for cnn", DigitsOptions)
 def digits(options: DigitsOptions) -> Dataset:
     from sklearn.datasets import load_digits
 

@@ -415,7 +415,8 @@ def named(columns: Mapping[str, Column], path: Path, name: str, key: str) -> Col
         return columns[name]
     what, todo = f"{path} has no column {name!r} (data.{key})", suggest(name, columns)
     if not all(math.isnan(_number(each)) for each in columns):
-        todo = "Its first row has numbers where names are expected: add a row with the names of the columns, or " + (
-            f"correct data.{key}."
+        todo = (
+            "Its first row has numbers where names are expected. If that is a record, write data.header = false, and "
+            f"columns are called column-1, column-2, ...; otherwise correct data.{key}."
         )
     raise FedauditError("unknown-column", what, todo)

@@ -74,7 +74,7 @@ class TableOptions(DataOptions):
     )
 
 
-@DATA.register("table", "your own CSV or parquet file with a header (path, label)", TableOptions)
+@DATA.register("table", "your own CSV or parquet file (path, label; header = false: no header)", TableOptions)
 def load(options: TableOptions) -> Dataset:
     columns = read_columns(options.path, options.drop or (), header=options.header is not False)
     notices: list[Notice] = []

@@ -91,6 +91,6 @@ def image(model: str, input_shape: tuple[int, ...], at_least: int) -> Any:
             "model-shape",
             f"{model} needs images of shape (channels, height, width), at least {at_least} x {at_least} pixels, and "
             f"these records have shape {input_shape}",
-            "Use `mlp` or `linear`, or store the records as images.",
+            "Use `mlp` or `linear`, or store the records as images (for digits: data.pictures = true).",
         )
     return input_shape

@@ -301,8 +301,11 @@ def _craft_text(
     return CraftedRecords(_named(best.point[:, :-1].numpy(), best.point[:, 1:].numpy()), before, best.loss)
 
 
-def check_text(task: TorchTask, pool: Records) -> None:
+def check_text(task: TorchTask, pool: Records, starts: int | None) -> None:
     """Before anything is trained: whether a canary can be crafted as text."""
+    if starts is not None:
+        what = f"audit.canary.starts = {starts}, but a canary of text has one start"
+        raise FedauditError("canary-text", what, "Take starts out of [audit.canary].")
     if pool.y.shape != pool.x.shape or not np.array_equal(pool.x[:, 1:], pool.y[:, :-1]):
         what = "a text canary is crafted where each token's label is the next one, and here it is not"
         raise FedauditError("canary-text", what, "Take canife out of audit.attacks; one-shot needs no record.")

@@ -49,7 +49,7 @@ def plan(names: Sequence[str], ground: Ground, task: TorchTask, defence: Defence
         assert pool is not None
         check_target(asked.target, task.classes)
         if pool.x.dtype.kind in "iu":
-            check_text(task, pool)
+            check_text(task, pool, asked.starts)
         crafted, made, schedule = _crafted(config, game, defence, task, pool, claim, rounds, how)
         parties += made
         rounds = schedule.plans
