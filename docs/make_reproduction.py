@@ -252,9 +252,10 @@ def page() -> str:
         "`reproduction_claims.py`). A figure on other data than the paper's is a counterpart, no repetition. How a "
         "claim is decided was fixed before its setting was trained; where a † stands, figures of the setting were "
         "known, and in small-pictures one epoch a round had taught nothing by heart.\n",
-        "Means are over all seeds that were trained, three at least; the last table has them, and the command for each "
-        "setting. Intervals are 95 %, for the mean over all possible runs: the spread over seeds (Student's t) and the "
-        "error of measuring each. A claim is *confirmed* if what it says holds with the whole interval.\n",
+        "Means are over all seeds that were trained, three at least; the last table has them, how much the model has "
+        "learnt, and the command for each setting. Intervals are 95 %, for the mean over all possible runs: the spread "
+        "over seeds (Student's t) and the error of measuring each. A claim is *confirmed* if what it says holds with "
+        "the whole interval.\n",
         f"{len(judged)} claims; {told}.\n",
     ]
     for paper in dict.fromkeys(claim.paper for claim, _ in judged):
@@ -307,12 +308,20 @@ def words(estimate: Estimate | None) -> str:
 
 
 def settings() -> Iterator[str]:
-    yield "| setting | what it is | seeds here | command |"
-    yield "|---|---|---|---|"
+    yield "| setting | what it is | right on members | on others | seeds here | command |"
+    yield "|---|---|---|---|---|---|"
     for name, setting in SETTINGS.items():
         done = [str(seed) for seed in ended(name)]
         command = f"`python -m docs.make_reproduction {name}`"
-        yield f"| {name} | {setting.about} | {', '.join(done) or 'none'} | {command} |"
+        right = f"{learnt(name, 'members')} | {learnt(name, 'evaluation')}"
+        yield f"| {name} | {setting.about} | {right} | {', '.join(done) or 'none'} | {command} |"
+
+
+def learnt(setting: str, kind: str) -> str:
+    """Of which share of these records the last model names the class, in the mean over seeds: a model that has not
+    learnt has nothing to give away."""
+    shares = [document.run.accuracy[kind] for _, document in ended(setting).values() if kind in document.run.accuracy]
+    return words(over_runs(shares)) if shares else "–"
 
 
 if __name__ == "__main__":
