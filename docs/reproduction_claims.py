@@ -587,7 +587,8 @@ CLAIMS: tuple[Claim | NotTested, ...] = (
     NotTested(
         SUBJECTS, "Figures 11 to 14", "what drives the risk in 720 synthetic federations",
         "users, subjects, layers, epochs, sampling",
-        "Some 40 hours of two cores (examples/subject-study/study.toml); two-cores.toml trains 48 of them, and the "
-        "number of records is in docs/subjects.md",
+        "A cluster: the largest of the 432 that are printed hold 4 GB of records (examples/subject-study/study.toml). "
+        "The smaller values of all factors, 48 federations, are in two-cores.toml; the number of records is in "
+        "docs/subjects.md",
     ),
 )  # fmt: skip
