@@ -1,17 +1,21 @@
-"""Makes the two plots of docs/reference.md: KTA against alpha, and against the number of reference models.
+"""Makes the figures of docs/reference.md, all on `baskets`.
 
-    python docs/make_reference.py [--rounds 40]
-
-One party of `baskets` audits the global models with its own bank. About fifteen minutes on one core.
+python -m docs.make_reference plots
+    KTA against alpha, and against the number of reference models: one party audits the global models with its own
+    bank. About fifteen minutes on one core.
+python -m docs.make_reference seeds --out FOLDER [--models 16] [--seeds 3]
+    Four parties do, and their results are pooled. Finished runs in FOLDER are read, others go on.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from docs.make_reproduction import silent
 from fedaudit.adversary.attacks.reference import KTA
 from fedaudit.adversary.shadow import References
 from fedaudit.adversary.vantage import look
@@ -19,21 +23,56 @@ from fedaudit.audit.collect import Sight
 from fedaudit.config.schema import parse
 from fedaudit.files import write_atomically
 from fedaudit.session.prepare import prepare
-from fedaudit.session.run import rounds
+from fedaudit.session.run import rounds, run
 from fedaudit.stats import Block, tpr_at_fpr
 from fedaudit.types import Estimate, Role, Vantage
 
 ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 COUNTS = (4, 8, 12, 16)
+COMPARED = ["kta-confidence", "kta-logit", "kta-loss", "rmia", "rmia-slope", "lira", "fta-confidence", "loss"]
 ATTACKS = {"kta-confidence": KTA(), "kta-logit": KTA(signal="logit")}
 FPR = 0.01
 HERE = Path(__file__).parent
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["plots", "seeds"])
     parser.add_argument("--rounds", type=int, default=40)
-    federation = {"rounds": parser.parse_args().rounds, "split_subjects": True}
+    parser.add_argument("--out", type=Path, default=Path("runs/reference"))
+    parser.add_argument("--models", type=int, default=16)
+    parser.add_argument("--seeds", type=int, default=3)
+    given = parser.parse_args()
+    federation = {"rounds": given.rounds, "split_subjects": True}
+    if given.what == "plots":
+        plots(federation)
+    else:
+        seeds(federation, given.out, given.models, given.seeds)
+
+
+def seeds(federation: dict[str, Any], out: Path, models: int, count: int) -> None:
+    """A line for each attack: TPR with its guaranteed ends for each seed, the mean, and the AUC of each."""
+    asked = {"vantages": ["client"], "attacks": COMPARED, "reference": {"models": models}, "fpr": [FPR]}
+    found: dict[str, list[Mapping[str, Estimate]]] = {}
+    for seed in range(count):
+        config = parse({"federation": federation | {"seed": seed}, "audit": asked})
+        for result in run(config, out / f"{models}-{seed}", silent, tell=print).results:
+            if result.party is None and result.attack in COMPARED:
+                found.setdefault(result.attack, []).append(result.estimates)
+    for attack, each in found.items():
+        rates = [estimates[f"tpr@{FPR}"] for estimates in each]
+        told = [f"{100 * (rate.value or 0):.1f} ({ends(rate)})" for rate in rates]
+        mean = np.mean([100 * (rate.value or 0) for rate in rates])
+        aucs = [f"{estimates['auc'].value:.3f}" for estimates in each]
+        print(f"| {attack} | {' | '.join(told)} | {mean:.1f} | AUC {', '.join(aucs)} |")
+
+
+def ends(rate: Estimate) -> str:
+    low, high = rate.guaranteed or (rate.low, rate.high)
+    return f"{100 * (low or 0):.1f}–{100 * (high or 0):.1f}"
+
+
+def plots(federation: dict[str, Any]) -> None:
     prepared = prepare(parse({"federation": federation}))
     task = prepared.task
     views = [view for round in rounds(prepared) for view in look(Vantage.CLIENT, "global", round, task)]
