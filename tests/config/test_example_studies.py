@@ -23,13 +23,13 @@ STUDIES: dict[str, tuple[set[str], int]] = {
     "label-study/parties": ({"federation.parties"}, 3),
     "label-study/epochs": ({"federation.local_epochs"}, 4),
     "label-study/queries": ({"audit.tear.queries"}, 4),
-    "subject-study/pooled": ({"federation.split_subjects", "federation.parties"}, 3),
-    "subject-study/records": ({"federation.fresh", "federation.rounds"}, 6),
-    "subject-study/privacy": ({"defences"}, 7),
+    "subject-study/pooled": ({"federation.split_subjects", "federation.parties", "federation.seed"}, 9),
+    "subject-study/records": ({"federation.fresh", "federation.rounds", "federation.seed"}, 18),
+    "subject-study/privacy": ({"defences", "federation.seed"}, 21),
     "subject-study/sampling": ({"data.sampling", "data.data_seed, federation.seed"}, 6),
     "subject-study/dimensions": ({"data.dimensions", "data.data_seed, federation.seed"}, 12),
     "subject-study/layers": ({"model.hidden", "data.data_seed, federation.seed"}, 9),
-    "subject-study/sizes": ({"data.subjects_per_user", "data.items_per_user"}, 9),
+    "subject-study/sizes": ({"data.subjects_per_user", "data.items_per_user", "data.data_seed, federation.seed"}, 27),
 }
 SECTIONS = (
     "federation",
