@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedaudit.config.registry import DATA
 from fedaudit.config.schema import parse
 from fedaudit.data import load
 from fedaudit.data.pickled import PickleRefused, plain_values
@@ -21,6 +22,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import build_task
 from fedaudit.session.prepare import build, stage
 from fedaudit.types import Dataset
+from tests.worlds import plays
 
 
 def loaded(**data: Any) -> Dataset:
@@ -297,6 +299,47 @@ def test_features_are_standardised(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", x=rng.integers(0, 4, (40, 2)), y=rng.integers(0, 4, (40, 2)))
     with pytest.raises(FedauditError, match="characters or words"):
         loaded(name="npz", path=str(tmp_path / "t.npz"), tokens=True, standardise=True)
+
+
+NEEDED = {"path": "a.file", "label": "y"}  # what some cannot do without; nothing is read here
+
+
+@pytest.mark.parametrize("name", [name for name in DATA.entries if name != DATA.stand_in])
+@pytest.mark.parametrize("key", [{"limit": 10}, {"balance": True}, {"standardise": True}])
+def test_every_data_set_takes_the_keys_of_all(name: str, key: dict[str, Any]) -> None:
+    needs = {each: NEEDED[each] for each, info in DATA.entries[name].keys.items() if info.is_required()}
+    assert key.items() <= parse({"data": {"name": name, **needs, **key}}).data.arguments().items()
+
+
+def with_tokens(name: str, folder: Path) -> dict[str, Any]:
+    """[data] of a small file that holds characters or words."""
+    if name == "npz":
+        tokens = np.random.default_rng(0).integers(0, 4, (40, 2))
+        np.savez(folder / "a.npz", x=tokens, y=tokens)
+        return {"path": str(folder / "a.npz"), "tokens": True}
+    if name == "text":
+        (folder / "a.txt").write_text("\n\n".join(f"what person {n} says, at length" for n in range(40)))
+        return {"path": str(folder / "a.txt"), "length": 8}
+    if name == "shakespeare":
+        return {"path": str(plays(folder / "a.json")), "length": 8}
+    users = {f"u{n}": ([["1", "Mon", "q", "me", f"good day {n}", "t"]], [n % 2]) for n in range(40)}
+    return {"path": str(leaf(folder / "a.json", users))}
+
+
+@pytest.mark.parametrize(("name", "classes"), [("text", False), ("shakespeare", False), ("npz", False), ("leaf", True)])
+def test_records_of_tokens_are_limited_and_not_standardised(name: str, classes: bool, tmp_path: Path) -> None:
+    given = {"name": name, **with_tokens(name, tmp_path)}
+    whole, some = loaded(**given), loaded(**given, limit=7)
+    assert len(some.records) == 7
+    assert set(some.records.id) < set(whole.records.id)
+    assert some.vocabulary == whole.vocabulary
+    with pytest.raises(FedauditError, match="standardise is set, and the records hold characters or words by number"):
+        loaded(**given, standardise=True)
+    if classes:
+        assert np.bincount(loaded(**given, limit=12, balance=True).records.y).tolist() == [6, 6]
+    else:
+        with pytest.raises(FedauditError, match="no class each"):
+            loaded(**given, balance=True)
 
 
 def test_a_table_without_a_header(tmp_path: Path) -> None:

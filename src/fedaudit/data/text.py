@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from fedaudit.config.registry import DATA, Options
+from fedaudit.config.registry import DATA, DataOptions
 from fedaudit.config.section import Count
 from fedaudit.data.partition import DOCUMENT
 from fedaudit.data.records import dataset
@@ -32,7 +32,7 @@ MAX_TEXT = 2**30  # bytes of all files together
 OF_HUGGING_FACE = "dataset_info.json", "state.json"
 
 
-class TextOptions(Options):
+class TextOptions(DataOptions):
     path: Path = Field(
         description="relative to this file: .txt (documents are separated by empty lines), .jsonl, .parquet, .arrow, a "
         "folder of these, or a Hugging Face dataset that was saved to disk"
