@@ -23,17 +23,19 @@ import numpy as np
 
 from docs.reproduction_claims import (
     CLAIMS,
+    CONFIRMED,
+    CONTRADICTED,
     COST,
-    FILTER,
-    FILTER_OF_PEOPLE,
-    SETTINGS,
+    NOT_RUN,
+    UNDECIDED,
+    UNTESTABLE,
     Above,
     Claim,
-    NotTested,
+    Elsewhere,
     Of,
-    TestedIn,
     Within,
 )
+from docs.reproduction_settings import FILTER, FILTER_OF_PEOPLE, LEAST, SETTINGS, TestedIn
 from fedaudit.config.schema import Config, parse
 from fedaudit.results.compare import risk_difference
 from fedaudit.results.document import RESULTS, Document, load
@@ -43,7 +45,7 @@ from fedaudit.stats import over_runs
 from fedaudit.types import AuditResult, Estimate
 
 RUNS, PAGE = Path("runs/reproduction"), Path(__file__).parent / "reproduction.md"
-LEAST, MOST = 3, 100  # seeds of a setting
+MOST = 100  # seeds of a setting
 
 
 def main() -> None:
@@ -51,7 +53,7 @@ def main() -> None:
     options.add_argument("settings", nargs="*", choices=[[], *SETTINGS], metavar="SETTING")
     options.add_argument("--data", type=Path, default=Path("../shared/data"))
     options.add_argument("--page", action="store_true", help="train nothing")
-    options.add_argument("--seeds", type=int, default=LEAST, help="how many; the page uses all that are there")
+    options.add_argument("--seeds", type=int, default=LEAST, help="at least so many; the page uses all that are there")
     options.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="runs at a time, a core each")
     given = options.parse_args()
     try:
@@ -79,15 +81,16 @@ def train_all(wanted: Sequence[str], data: Path, workers: int, seeds: int = LEAS
         if files:
             print(f"{name} is left out: there is no {', '.join(files)} in {data}", flush=True)
     made, began = prepared(data), time.perf_counter()
-    jobs = [(name, seed, made) for seed in range(seeds) for name in wanted if not lacking[name]]
+    many = {name: max(seeds, SETTINGS[name].seeds) for name in wanted if not lacking[name]}
+    jobs = [(name, seed, made) for seed in range(max(many.values(), default=0)) for name in many if seed < many[name]]
     left = Counter(seed for _, seed, _ in jobs)
     with closing(work(jobs, train, workers)) as news:
         for one in news:
             name, seed, _ = jobs[one.piece]
             left[seed] -= 1
-            passed = (time.perf_counter() - began) / 60
-            told = f"{name}, seed {seed}: {one.why or one.kind}"
-            print(f"{told}; {len(jobs) - left.total()} of {len(jobs)} after {passed:.0f} minutes", flush=True)
+            passed, done = (time.perf_counter() - began) / 60, len(jobs) - left.total()
+            told = f"{name}, seed {seed}: {one.why or one.kind}; {done} of {len(jobs)} after {passed:.0f} minutes"
+            print(f"{told}, about {passed * left.total() / done:.0f} left", flush=True)
             if not left[seed]:
                 write_page()
 
@@ -166,14 +169,15 @@ BETWEEN = {
 
 @cache
 def mean(of: Of) -> Estimate | None:
-    results = [result for _, result in seen(of).values()]
-    estimates = [cost(result) if of.metric == COST else result.estimates[of.metric] for result in results]
+    estimates = [figure(result, of.metric) for _, result in seen(of).values()]
     least, most = BETWEEN.get(of.metric, (0.0, 1.0))
     return over_runs(estimates, least=least, most=most) if estimates else None
 
 
-def cost(result: AuditResult) -> Estimate:
-    """Of a round, in local epochs; a time has no error of measuring of its own, only the spread over runs."""
+def figure(result: AuditResult, metric: str) -> Estimate:
+    """The cost is that of a round, in local epochs; a time has no error of measuring, only a spread over runs."""
+    if metric != COST:
+        return result.estimates[metric]
     spent = result.cost.epochs
     return Estimate(COST, spent, spent, spent, 0.95, "audit time over that of a local epoch", "measured", 1, 1)
 
@@ -185,41 +189,35 @@ def difference(test: Above) -> Estimate | None:
     federation.)"""
     firsts, seconds = seen(test.first), seen(test.second)
     pairs = [(firsts[seed], seconds[seed]) for seed in firsts if seed in seconds]
-    paired = test.first.setting == test.second.setting
-    each = [risk_difference(first, second, test.first.metric) if paired else None for first, second in pairs]
+    metric = test.first.metric
+    paired = test.first.setting == test.second.setting and metric != COST
+    each = [risk_difference(first, second, metric) if paired else None for first, second in pairs]
     if None in each:
-        each = [apart(a.estimates[test.first.metric], b.estimates[test.second.metric]) for (_, a), (_, b) in pairs]
+        each = [apart(figure(first, metric), figure(second, test.second.metric)) for (_, first), (_, second) in pairs]
     known = [one for one in each if one is not None]
-    return over_runs(known, least=-1.0) if known else None
+    most = BETWEEN.get(metric, (0.0, 1.0))[1]
+    return over_runs(known, least=-most, most=most) if known else None
 
 
 def apart(first: Estimate, second: Estimate) -> Estimate | None:
-    """Of two federations: as if their errors had nothing to do with each other."""
+    """As if their errors had nothing to do with each other, as those of two federations."""
     ends = [(e.value, e.low, e.high) for e in (first, second)]
     if any(end is None for each in ends for end in each):
         return None
     (a, a_low, a_high), (b, b_low, b_high) = (tuple(float(end or 0.0) for end in each) for each in ends)
     low, high = a - b - np.hypot(a - a_low, b_high - b), a - b + np.hypot(a_high - a, b - b_low)
     counts = min(first.n_pos, second.n_pos), min(first.n_neg, second.n_neg)
-    method = "difference of two federations; the intervals' squares added"
+    method = "difference; the intervals' squares added"
     return Estimate(first.name, a - b, float(low), float(high), first.confidence, method, "measured", *counts)
 
 
-CONFIRMED, UNDECIDED, OPPOSITE, NOT_RUN, SIMULATED, UNTESTABLE = (
-    "confirmed",
-    "not confirmed: the interval leaves it open",
-    "not confirmed: the opposite is seen",
-    "not run with three seeds",
-    "not confirmed: simulated",
-    "not testable here",
-)
-VERDICTS = (CONFIRMED, UNDECIDED, OPPOSITE, SIMULATED, UNTESTABLE, NOT_RUN)
+VERDICTS = (CONFIRMED, UNDECIDED, CONTRADICTED, UNTESTABLE, NOT_RUN)
 
 
 def holds(claim: Claim) -> str:
     """Confirmed if every test of the claim is passed with its whole interval; else the verdict of the worst."""
     outcomes = [outcome(test) for test in claim.tests]
-    return next(verdict for verdict in (NOT_RUN, OPPOSITE, UNDECIDED, CONFIRMED) if verdict in outcomes)
+    return next(verdict for verdict in (NOT_RUN, CONTRADICTED, UNDECIDED, CONFIRMED) if verdict in outcomes)
 
 
 def outcome(test: Above | Within) -> str:
@@ -229,7 +227,7 @@ def outcome(test: Above | Within) -> str:
     least, most = (test.by, np.inf) if isinstance(test, Above) else (test.least, test.most)
     if least < found.low and found.high <= most:
         return CONFIRMED
-    return OPPOSITE if found.high < least or found.low > most else UNDECIDED
+    return CONTRADICTED if found.high < least or found.low > most else UNDECIDED
 
 
 def seeds(test: Above | Within) -> int:
@@ -245,38 +243,50 @@ def page() -> str:
         kept.cache_clear()
     judged = [(one, holds(one) if isinstance(one, Claim) else one.verdict) for one in CLAIMS]
     counts = Counter(verdict for _, verdict in judged)
-    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-    parts = [
-        "# The papers' claims, tested here\n",
-        "Made by `make reproduce` (`docs/make_reproduction.py`; claims and settings are in "
-        "`reproduction_claims.py`). A figure on other data than the paper's is a counterpart, no repetition. How a "
-        "claim is decided was fixed before its setting was trained; where a † stands, figures of the setting were "
-        "known, and in small-pictures one epoch a round had taught nothing by heart.\n",
-        "Means are over all seeds that were trained, three at least; the last table has them, how much the model has "
-        "learnt, and the command for each setting. Intervals are 95 %, for the mean over all possible runs: the spread "
-        "over seeds (Student's t) and the error of measuring each. A claim is *confirmed* if what it says holds with "
-        "the whole interval.\n",
-        f"{len(judged)} claims; {told}.\n",
-    ]
+    parts = [HEAD, "| verdict | claims |", "|---|---|"]
+    parts += [f"| {verdict} | {counts[verdict]} |" for verdict in VERDICTS if counts[verdict]]
+    parts += [f"| together | {len(judged)} |", ""]
     for paper in dict.fromkeys(claim.paper for claim, _ in judged):
         parts += [f"## {paper}\n", "\n".join(table([one for one in judged if one[0].paper == paper])), ""]
     return "\n".join([*parts, "## Settings\n", *settings(), ""])
 
 
-def table(judged: Sequence[tuple[Claim | NotTested, str]]) -> Iterator[str]:
+HEAD = """# The papers' claims, tested here
+
+Made by `make reproduce` (`docs/make_reproduction.py`). The claims, and how each is decided, are in
+`reproduction_claims.py`; the federations in `reproduction_settings.py`. A figure on other data than the paper's is a
+counterpart, not a repetition.
+
+- **Verdicts.** A claim is *confirmed* if what is asked holds with the whole interval, *contradicted* if the whole
+  interval lies on the other side, and otherwise left open.
+- **Intervals** are 95 %, for the mean over all possible training runs: the spread over seeds (Student's t), and the
+  error of measuring each run. There are three seeds at least; the last table has them, how much the model has learnt,
+  and the command for each setting.
+- **†** The test was written down when figures of its setting, or of one like it, had been seen.
+- **Models.** *Local* ones are those that a server sees of each party, *global* ones those that every party sees.
+- **Figures.** tpr@0.01: the share of members that are found while 1 % of outsiders are accused. auc: 1/2 is guessing.
+  accuracy: at the threshold that the adversary's own records give, with as many members as others; .5 is guessing.
+  balanced-accuracy@25: the same for people, of whom the adversary knows 25 on each side. score-sd: the spread of a
+  canary's scores, in clip norms. cost: time of the audit in a round, over that of one epoch of a party.
+- **The matched filter** stands beside every attack, as the strongest that we know.
+"""
+
+
+def table(judged: Sequence[tuple[Claim | Elsewhere, str]]) -> Iterator[str]:
     yield "| claim | published | found here | verdict |"
     yield "|---|---|---|---|"
     for claim, verdict in judged:
         said = f"{claim.place}: {claim.said}{' †' * getattr(claim, 'after_a_look', False)}"
-        if isinstance(claim, NotTested):
-            yield f"| {said} | {claim.published} | – | **{verdict}**. {claim.cost} |"
+        if isinstance(claim, Elsewhere):
+            yield f"| {said} | {claim.published} | {claim.found} | **{verdict}** |"
             continue
-        why = f". {claim.why_not}" if verdict in (UNDECIDED, OPPOSITE) and claim.why_not else ""
+        why = f". {claim.why_not}" if verdict in (UNDECIDED, CONTRADICTED) and claim.why_not else ""
         yield f"| {said} | {claim.published} | {'<br>'.join(figures(claim))} | **{verdict}**{why} |"
 
 
 def figures(claim: Claim) -> Iterator[str]:
-    """A line for each setting, kind of model and metric: the figures that are compared, and those beside them."""
+    """A line for each setting, kind of model and metric: the figures that are compared, and those beside them; then
+    what was asked."""
     compared = [[test.first, test.second] if isinstance(test, Above) else [test.of] for test in claim.tests]
     lines: dict[tuple[str, str, str], list[str]] = {}
     told_of = [*(of for each in compared for of in each), *claim.beside]
@@ -284,12 +294,29 @@ def figures(claim: Claim) -> Iterator[str]:
         lines.setdefault((of.setting, of.model, of.metric), []).append(f"{of.attack} {words(mean(of))}")
     for (setting, model, metric), told in lines.items():
         yield f"*{setting}*, {model} models, {metric}: {', '.join(told)}"
+    differences: dict[str, list[str]] = {}
     for test in claim.tests:
         if isinstance(test, Above):
-            first, second = test.first, test.second
-            kinds = ((of.attack for of in (first, second)), (of.setting for of in (first, second)))
-            names = next((each for kind in kinds if len(set(each := list(kind))) == 2), [first.model, second.model])
-            yield f"{' minus '.join(names)} (*{first.setting}*): {words(difference(test))}"
+            least, (what, rival) = (f", asked above {test.by:g}" if test.by else ""), names(test)
+            differences.setdefault(what, []).append(f"{rival} {words(difference(test))}{least}")
+        else:
+            yield f"asked of {test.of.metric} in *{test.of.setting}*: {asked(test)}"
+    for what, each in differences.items():
+        yield f"{what} minus {'; minus '.join(each)}"
+
+
+def names(test: Above) -> tuple[str, str]:
+    """What is compared, as shortly as can be: two attacks in one setting, or one attack in two."""
+    first, second = test.first, test.second
+    if first.setting == second.setting:
+        return f"In *{first.setting}*, {first.attack}", second.attack
+    return f"{first.attack} in *{first.setting}*", f"in *{second.setting}*"
+
+
+def asked(test: Within) -> str:
+    if np.isfinite(test.most) and test.most != BETWEEN.get(test.of.metric, (0.0, 1.0))[1]:
+        return f"{test.least:g} to {test.most:g}"
+    return f"above {test.least:g}"
 
 
 def strongest(of: Of) -> Of:

@@ -2,13 +2,26 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from docs import make_reproduction
-from docs.make_reproduction import CONFIRMED, LEAST, NOT_RUN, OPPOSITE, UNDECIDED, apart, configured, holds
-from docs.reproduction_claims import CLAIMS, FILTER, FILTER_OF_PEOPLE, SETTINGS, Above, Claim, Of, Within
+from docs.make_reproduction import apart, asked, configured, holds, names
+from docs.reproduction_claims import (
+    CLAIMS,
+    CONFIRMED,
+    CONTRADICTED,
+    COST,
+    NOT_RUN,
+    UNDECIDED,
+    Above,
+    Claim,
+    Of,
+    Within,
+)
+from docs.reproduction_settings import FILTER, FILTER_OF_PEOPLE, LEAST, SETTINGS
 from fedaudit.types import Estimate
 from tests.worlds import in_turn
 
@@ -25,35 +38,51 @@ def figures(claim: Claim) -> list[Of]:
 def test_a_setting_is_a_configuration_and_asks_for_all_that_is_looked_at(name: str) -> None:
     config = configured(name, 2, Path("nowhere"))
     assert config.federation.seed == 2
-    assert name not in ("subjects-A", "subjects-C", "subjects-flat", "subjects-F") or config.data.data_seed == 2  # type: ignore[attr-defined]
-    asked = {str(name) for name in config.audit.attacks or ()} | ({"attribute"} if config.audit.attribute else set())
+    assert getattr(config.data, "data_seed", 2) == 2  # people who are made up are others with another seed
+    known = {str(name) for name in config.audit.attacks or ()} | ({"attribute"} if config.audit.attribute else set())
     wanted = {of.attack for claim in TESTED for of in figures(claim) if of.setting == name}
     assert wanted
-    assert wanted <= asked
-    assert asked & {FILTER, FILTER_OF_PEOPLE} or config.defences or name in ("roles", "writers")
+    assert wanted <= known
+    assert known & {FILTER, FILTER_OF_PEOPLE} or config.defences or name in ("roles", "writers")
 
 
 def test_a_run_that_fails_is_told_and_the_page_is_written_after_each_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = [name for name, setting in SETTINGS.items() if not setting.data][:2]
+    first, second = [name for name, setting in SETTINGS.items() if not setting.data and setting.seeds == LEAST][:2]
     trained, pages = list[str](), list[int]()
 
     def run(_: Any, out: Path, *__: Any, **___: Any) -> None:
         trained.append(out.name)
-        if out.name == f"{names[0]}-{SEEDS[0]}":
+        if out.name == f"{first}-{SEEDS[0]}":
             raise MemoryError
 
     monkeypatch.setattr(make_reproduction, "RUNS", tmp_path)
     monkeypatch.setattr(make_reproduction, "run", run)
     monkeypatch.setattr(make_reproduction, "work", in_turn)
     monkeypatch.setattr(make_reproduction, "write_page", lambda: pages.append(len(trained)))
-    make_reproduction.train_all(names, tmp_path / "data", 1)
-    assert trained == [f"{name}-{seed}" for seed in SEEDS for name in names]
-    assert pages == [len(names) * place for place in range(1, len(SEEDS) + 1)]
-    first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith(f"{names[0]}, seed {SEEDS[0]}: MemoryError")
-    assert second.startswith(f"{names[1]}, seed {SEEDS[0]}: done; 2 of {len(trained)} after")
+    make_reproduction.train_all([first, second], tmp_path / "data", 1)
+    assert trained == [f"{name}-{seed}" for seed in SEEDS for name in (first, second)]
+    assert pages == [2 * place for place in range(1, len(SEEDS) + 1)]
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith(f"{first}, seed {SEEDS[0]}: MemoryError")
+    assert told[1] == f"{second}, seed {SEEDS[0]}: done; 2 of {len(trained)} after 0 minutes, about 0 left"
+
+
+def test_a_setting_has_as_many_seeds_as_it_asks_for_or_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = list[str]()
+    monkeypatch.setattr(make_reproduction, "RUNS", tmp_path)
+    monkeypatch.setattr(make_reproduction, "run", lambda _, out, *__, **___: trained.append(out.name))
+    monkeypatch.setattr(make_reproduction, "work", in_turn)
+    monkeypatch.setattr(make_reproduction, "write_page", lambda: None)
+    many = SETTINGS["cells"].seeds
+    assert many > LEAST
+    for seeds, cells, baskets in ((LEAST, many, LEAST), (many + 1, many + 1, many + 1)):
+        trained.clear()
+        make_reproduction.train_all(["cells", "baskets"], tmp_path / "data", 1, seeds)
+        assert sorted(trained) == sorted(
+            [*(f"cells-{seed}" for seed in range(cells)), *(f"baskets-{seed}" for seed in range(baskets))]
+        )
 
 
 def test_a_page_that_is_cut_off_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +103,8 @@ def estimate(value: float, half: float) -> Estimate:
 
 
 @pytest.mark.parametrize(
-    ("values", "verdict"), [((0.2, 0.05), CONFIRMED), ((0.2, 0.3), UNDECIDED), ((-0.2, 0.1), OPPOSITE), (None, NOT_RUN)]
+    ("values", "verdict"),
+    [((0.2, 0.05), CONFIRMED), ((0.2, 0.3), UNDECIDED), ((-0.2, 0.1), CONTRADICTED), (None, NOT_RUN)],
 )
 def test_a_claim_holds_only_with_the_whole_interval(
     values: tuple[float, float] | None, verdict: str, monkeypatch: pytest.MonkeyPatch
@@ -88,7 +118,7 @@ def test_a_claim_holds_only_with_the_whole_interval(
         claim = replace(TESTED[0], tests=(test,))
         assert holds(claim) == verdict
     if values:
-        assert holds(replace(TESTED[0], tests=(above, Within(Of("a", "b"), 0.9, 1.0)))) == OPPOSITE
+        assert holds(replace(TESTED[0], tests=(above, Within(Of("a", "b"), 0.9, 1.0)))) == CONTRADICTED
 
 
 def test_two_federations_err_apart() -> None:
@@ -105,3 +135,30 @@ def test_two_seeds_are_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
             make_reproduction, "seen", lambda asked, n=ended: dict.fromkeys(range(n if asked == of else 9))
         )
         assert holds(replace(TESTED[0], tests=(above,))) == verdict
+
+
+def test_costs_are_compared_run_by_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds of an audit are no scores: their differences come from the runs, and may lie outside of -1 and 1."""
+    spent = {"a": (5.0, 6.0, 7.0), "b": (2.0, 3.0, 4.0)}
+
+    def seen(of: Of) -> dict[int, tuple[Path, Any]]:
+        return {
+            seed: (Path(), SimpleNamespace(cost=SimpleNamespace(epochs=one)))
+            for seed, one in enumerate(spent[of.attack])
+        }
+
+    monkeypatch.setattr(make_reproduction, "seen", seen)
+    make_reproduction.difference.cache_clear()
+    found = make_reproduction.difference(Above(Of("x", "a", metric=COST), Of("x", "b", metric=COST)))
+    make_reproduction.difference.cache_clear()
+    assert found is not None
+    assert (found.value, found.low, found.high) == pytest.approx((3.0, 3.0, 3.0))
+
+
+def test_a_row_says_what_is_compared_and_what_was_asked() -> None:
+    assert names(Above(Of("x", "a"), Of("x", "b"))) == ("In *x*, a", "b")
+    assert names(Above(Of("x", "a"), Of("y", "a"))) == ("a in *x*", "in *y*")
+    assert asked(Within(Of("x", "a", metric="score-sd"), 0.4, 0.53)) == "0.4 to 0.53"
+    assert asked(Within(Of("x", "a", metric="auc"), 0.7, 1.0)) == "above 0.7"
+    assert asked(Within(Of("x", "a", metric=COST), 0.0, 1.0)) == "0 to 1"
+    assert asked(Within(Of("x", "a", metric=COST), 100.0, float("inf"))) == "above 100"
