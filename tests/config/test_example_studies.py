@@ -13,25 +13,33 @@ from tests.worlds import watch
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # What each varies, and in how many cells.
 STUDIES: dict[str, tuple[set[str], int]] = {
-    "trajectory-study/parties": ({"federation.parties", "data.limit"}, 9),
-    "trajectory-study/skew": ({"federation.partition", "federation.beta", "federation.parties"}, 8),
-    "trajectory-study/model": ({"model"}, 5),
-    "trajectory-study/fedsgd": ({"federation"}, 3),
-    "trajectory-study/calibration": ({"audit.vantages", "audit.attacks", "audit.calibration.records"}, 5),
-    "trajectory-study/rounds": ({"federation.rounds"}, 4),
-    "label-study/rounds": ({"federation.rounds"}, 4),
-    "label-study/parties": ({"federation.parties"}, 3),
-    "label-study/epochs": ({"federation.local_epochs"}, 4),
-    "label-study/queries": ({"audit.tear.queries"}, 4),
+    "trajectory-study/parties": ({"audit.vantages", "federation.parties", "data.limit", "federation.seed"}, 48),
+    "trajectory-study/skew": (
+        {"federation.partition", "federation.beta", "federation.parties", "federation.seed"},
+        24,
+    ),
+    "trajectory-study/model": ({"model", "federation.seed"}, 15),
+    "trajectory-study/pictures": ({"data", "model", "federation.seed"}, 15),
+    "trajectory-study/fedsgd": ({"federation", "federation.seed"}, 9),
+    "trajectory-study/calibration": (
+        {"audit.vantages", "audit.attacks", "audit.calibration.records", "federation.seed"},
+        15,
+    ),
+    "trajectory-study/rounds": ({"federation.rounds", "federation.seed"}, 12),
+    "label-study/rounds": ({"federation.rounds", "federation.seed"}, 12),
+    "label-study/parties": ({"federation.parties", "data.limit", "federation.seed"}, 27),
+    "label-study/epochs": ({"federation.local_epochs", "federation.seed"}, 12),
+    "label-study/queries": ({"audit.tear.queries", "federation.seed"}, 12),
     "subject-study/pooled": ({"federation.split_subjects", "federation.parties", "federation.seed"}, 9),
     "subject-study/records": ({"federation.fresh", "federation.rounds", "federation.seed"}, 18),
-    "subject-study/privacy": ({"defences", "federation.seed"}, 21),
+    "subject-study/privacy": ({"defences", "federation.seed"}, 30),
     "subject-study/sampling": ({"data.sampling", "data.data_seed, federation.seed"}, 6),
     "subject-study/dimensions": ({"data.dimensions", "data.data_seed, federation.seed"}, 12),
-    "subject-study/layers": ({"model.hidden", "data.data_seed, federation.seed"}, 9),
-    "subject-study/sizes": ({"data.subjects_per_user", "data.items_per_user", "data.data_seed, federation.seed"}, 27),
+    "subject-study/layers": ({"model.hidden", "data.data_seed, federation.seed"}, 18),
+    "subject-study/sizes": ({"data.subjects_per_user", "data.items_per_user", "data.data_seed, federation.seed"}, 24),
 }
 SECTIONS = (
+    "data",
     "federation",
     "model",
     "defences",
@@ -53,6 +61,8 @@ def small(name: str, config: Config) -> Config:
         raw[section] |= {key: value for key, value in keys.items() if key != "local_epochs" or key in raw[section]}
     if name.startswith("subject-study") and raw["data"]["name"] == "baskets":
         raw["data"]["limit"] = 4000
+    elif name.startswith("subject-study"):
+        raw["data"] |= {"dimensions": 50, "items_per_user": 500}
     return parse(raw)
 
 
@@ -60,7 +70,7 @@ def test_all_that_are_there_are_known() -> None:
     there = {
         f"{path.parent.name}/{path.stem}"
         for path in EXAMPLES.glob("*-study/*.toml")
-        if path.stem not in ("base", "households")
+        if path.stem not in ("base", "households", "configuration-c")
     }
     assert there == {*STUDIES, "subject-study/study", "subject-study/two-cores"}
 
