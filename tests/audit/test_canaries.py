@@ -17,12 +17,14 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.defences.dp_fedavg import NoisySum
 from fedaudit.defences.shared import Defence
 from fedaudit.errors import FedauditError
+from fedaudit.learn.tasks import TorchTask, tensor
 from fedaudit.privacy.accounting import composed, rdp_epsilon
 from fedaudit.privacy.statement import Process
 from fedaudit.questions import metric
 from fedaudit.questions.canary import judge as claims
+from fedaudit.questions.canary.crafting import together
 from fedaudit.questions.canary.judge import Trials, figures, range_of
-from fedaudit.questions.canary.parties import OUTSIDE
+from fedaudit.questions.canary.parties import OUTSIDE, Planted
 from fedaudit.questions.canary.watch import CRAFTED, CanaryWatch, Mechanism
 from fedaudit.report.html import render
 from fedaudit.results.document import load
@@ -31,7 +33,7 @@ from fedaudit.session.replay import replay
 from fedaudit.session.run import rounds, run
 from fedaudit.stats import maximised_epsilon
 from fedaudit.stats.wording import full_text
-from fedaudit.types import Audit, AuditResult, Estimate, warning
+from fedaudit.types import Audit, AuditResult, Estimate, State, warning
 from fedaudit.words import all_words, words
 from tests.worlds import plays, silent
 
@@ -108,6 +110,29 @@ def test_entries_are_named_and_labelled() -> None:
     assert list(result.curves["epsilon-gdp"].x) == [1.0, 2.0]
     assert sum(v or 0 for v in result.curves["scores-with"].value) == 40
     assert any(notice.startswith("canife: canary health") for notice in all_words(audit.notices))
+
+
+def planted(**canary: Any) -> tuple[Planted, TorchTask, State]:
+    """The canary of a configuration, crafted for its first model."""
+    prepared = prepare(asking({"steps": 20, **canary}))
+    watch, start = prepared.auditor.observers["canary"], prepared.task.initial(0)
+    assert isinstance(watch, CanaryWatch)
+    assert watch.game.crafted is not None
+    return watch.game.crafted.canaries.at(prepared.task, start), prepared.task, start
+
+
+@pytest.mark.parametrize("key", [{"objective": "printed"}, {"starts": 2}, {"batch": 2}, {"reach": 50.0}])
+def test_keys_of_a_configuration_reach_the_crafting(key: dict[str, Any]) -> None:
+    """Another canary comes out of each; without them, the same one again."""
+    plain, *_ = planted()
+    again, *_ = planted(objective="normalised", starts=16, batch=16)
+    assert np.array_equal(plain.records.x, again.records.x)
+    crafted, task, start = planted(**key)
+    assert not np.array_equal(plain.records.x, crafted.records.x)
+    if "reach" in key:
+        of_model = together(task, start)
+        long, short = (of_model(*map(tensor, (one.records.x, one.records.y))).norm() for one in (crafted, plain))
+        assert long > 40 > short
 
 
 def test_the_papers_figure_of_a_round_is_at_a_delta_of_one_in_the_number_of_trials() -> None:

@@ -96,6 +96,34 @@ def test_columns_of_a_table_may_differ_in_scale() -> None:
         assert (planted.health[0] > 0.9, planted.norm[0] > 0.99, planted.spread[0] < 0.1) == (True, True, True)
 
 
+def of_groups(rng: np.random.Generator) -> Records:
+    """A table with three groups of one-hot columns, some of them rare, beside years, incomes and a tiny concentration."""
+    shares = ([0.5, 0.3, 0.15, 0.05], [0.9, 0.08, 0.01, 0.005, 0.005], [0.6, 0.39, 0.01])
+    groups = [np.eye(len(each))[rng.choice(len(each), 400, p=each)] for each in shares]
+    numbers = [rng.normal(40, 15, 400), rng.lognormal(9, 1, 400), rng.normal(0, 1e-3, 400)]
+    x = np.column_stack([*groups, *numbers]).astype(np.float32)
+    y = (x[:, 0] + rng.normal(0, 0.5, 400) > 0.5).astype(np.int64)
+    return Records(x, y, np.array([f"r{i:03d}" for i in range(400)]))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_groups_of_one_hot_columns_beside_numbers(seed: int) -> None:
+    """On a model that has learnt: the canary is long, and stands out from parties it was not crafted against."""
+    pool, task = of_groups(np.random.default_rng(seed)), build_task("mlp", (15,), 2, {"hidden": [16]})
+    learnt = task.train(task.initial(seed), pool, Training("adam", 0.01, 5, 32), np.random.default_rng(0)).state
+    design = Design(
+        pool=pool,
+        mocks=16,
+        size=8,
+        training=Training("sgd", LR, 1, 8),
+        clip=0.5,
+        recipe=CraftingRecipe(steps=100),
+        seed=seed,
+    )
+    planted = Canaries(design).at(task, learnt)
+    assert (planted.health[0] > 0.8, planted.norm[0] > 0.99, planted.spread[0] < 0.1) == (True, True, True)
+
+
 def test_gradients_of_several_canaries_are_those_of_each_alone() -> None:
     task, state, pool = world(5)
     x, y = tensor(pool.x), tensor(pool.y)
