@@ -97,7 +97,7 @@ def test_columns_of_a_table_may_differ_in_scale() -> None:
 
 
 def of_groups(rng: np.random.Generator) -> Records:
-    """A table with three groups of one-hot columns, some of them rare, beside years, incomes and a tiny concentration."""
+    """Three groups of one-hot columns, some of them rare, beside years, incomes and a tiny concentration."""
     shares = ([0.5, 0.3, 0.15, 0.05], [0.9, 0.08, 0.01, 0.005, 0.005], [0.6, 0.39, 0.01])
     groups = [np.eye(len(each))[rng.choice(len(each), 400, p=each)] for each in shares]
     numbers = [rng.normal(40, 15, 400), rng.lognormal(9, 1, 400), rng.normal(0, 1e-3, 400)]
