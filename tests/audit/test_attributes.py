@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 from fedaudit.adversary.signals.outputs import Probe
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
-from fedaudit.questions.attribute.judge import Guesses, called, conclusion, difference, one_hot, told_apart
+from fedaudit.questions.attribute.judge import Guesses, balanced, called, conclusion, difference, one_hot, told_apart
 from fedaudit.report.html import render
 from fedaudit.results import document as results
 from fedaudit.session.prepare import prepare
@@ -189,6 +189,36 @@ def test_precision_recall_and_f1_are_counted_at_the_numbers_that_there_are() -> 
     ends = binomtest(hit, hit + wrong + missed).proportion_ci(0.95)
     expected = [2 * end / (1 + end) for end in (ends.low, ends.high)]
     assert [found["f1"].low, found["f1"].high] == pytest.approx(expected)
+
+
+def test_every_value_counts_alike_in_balanced_accuracy() -> None:
+    """300, 80 and 20 people: who always names the commonest value is right on 75 % of them, and on a third."""
+    true = np.repeat([0, 1, 2], [300, 80, 20])
+    always = np.tile([1.0, 0.0, 0.0], (400, 1))
+    parts = [np.arange(400) % 3 == 0, np.arange(400) % 3 != 0]
+    found = balanced("x", [Guesses(always[part], true[part], None) for part in parts], 0.95)
+    assert (found.value, found.n_pos, found.n_neg) == (pytest.approx(1 / 3), 400, 0)
+    said = np.random.default_rng(3).normal(size=(400, 3)) + 1.5 * np.eye(3)[true]
+    found = balanced("x", [Guesses(said[part], true[part], None) for part in parts], 0.95)
+    right = [int((said[true == value].argmax(axis=1) == value).sum()) for value in range(3)]
+    ends = [binomtest(k, n).proportion_ci(0.95) for k, n in zip(right, (300, 80, 20), strict=True)]
+    shares = np.array(right) / [300, 80, 20]
+    assert found.value == pytest.approx(shares.mean())
+    assert found.low == pytest.approx(shares.mean() - np.linalg.norm(shares - [e.low for e in ends]) / 3)
+    assert found.high == pytest.approx(shares.mean() + np.linalg.norm([e.high for e in ends] - shares) / 3)
+    nobody = balanced("x", [Guesses(np.zeros((0, 2)), np.zeros(0, int), None)], 0.95)
+    assert (nobody.value, nobody.reason) == (None, "nobody's attribute is known")
+
+
+def test_intervals_of_balanced_accuracy_cover() -> None:
+    """One in ten has it, 70 % of them and 20 % of the others are called so."""
+    rng, missed = np.random.default_rng(8), 0
+    for _ in range(500):
+        true = (rng.random(200) < 0.1).astype(int)
+        says = rng.random(200) < np.where(true, 0.7, 0.2)
+        found = balanced("x", [Guesses(np.column_stack([~says, says]).astype(float), true, None)], 0.95)
+        missed += not covers(found, 0.75)
+    assert missed <= 40  # of 500; 5 % and 3 errors
 
 
 def test_intervals_of_precision_recall_and_f1_cover() -> None:

@@ -213,3 +213,40 @@ def test_a_figure_that_no_run_has_is_refused(tmp_path: Path) -> None:
     done = command("table", str(tmp_path), "--measure", "tpr@0.3", cwd=tmp_path)
     assert done.returncode == 2
     assert "no attack of these runs has tpr@0.3" in done.stderr
+
+
+def stored(name: str, seed: int) -> Document:
+    """A run of the version before this one, as if it had been trained with this seed."""
+    plain = json.loads((Path(__file__).parents[1] / "results" / "stored" / f"{name}.json").read_text())
+    plain["run"]["config"] = {"federation": {"seed": seed}}
+    for entry in plain["results"]:
+        if entry["attack"] == "canife":  # under the name that the figure has now
+            proved = entry["estimates"].pop("epsilon-bonferroni")
+            entry["estimates"]["epsilon-ranks"] = {**proved, "name": "epsilon-ranks", "value": 0.5 + seed}
+    return builder.read(plain)
+
+
+def test_other_questions_are_in_the_table_by_the_figure_that_sums_them_up() -> None:
+    found = {(row.attack, row.estimate.name) for row in rows({"a": stored("people", 0)})}
+    assert found == {
+        *((attack, name) for attack in ("loss", "source") for name in ("auc", "tpr@0.2")),
+        ("attribute", "excess-over-blind"),
+        ("blind", "auc"),
+    }
+
+
+def test_a_named_figure_of_another_question_has_its_mean_over_runs() -> None:
+    runs = {"a": stored("people", 0), "b": stored("people", 1)}
+    (row,) = rows(runs, ["members-accuracy"])
+    assert (row.attack, row.configuration, row.runs) == ("attribute", "a", 2)
+    own = next(e for e in runs["a"].results if e.attack == "attribute" and e.party is None)
+    assert row.estimate.value == pytest.approx(own.estimates["members-accuracy"].value)
+    assert row.estimate.low is not None
+
+
+def test_what_a_run_proves_has_no_mean_over_runs() -> None:
+    found = [row for row in rows({"a": stored("canaries", 0), "b": stored("canaries", 1)}) if row.attack == "canife"]
+    assert [(row.configuration, row.runs, row.estimate.name, row.estimate.value) for row in found] == [
+        ("a", 1, "epsilon-ranks", 0.5),
+        ("b", 1, "epsilon-ranks", 1.5),
+    ]

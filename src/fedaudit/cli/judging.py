@@ -118,7 +118,8 @@ def evidence(
 def table(
     run_dirs: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
     measure: Annotated[
-        list[str] | None, typer.Option(help="A figure, such as auc or tpr@0.01; repeatable (default: both).")
+        list[str] | None,
+        typer.Option(help="A figure, such as tpr@0.01 or members-f1; repeatable (default: each attack's main ones)."),
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Also write it to this CSV file.", callback=in_a_folder)] = None,
 ) -> None:

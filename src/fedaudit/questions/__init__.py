@@ -356,6 +356,13 @@ def of_membership(entry: AuditResult) -> bool:
     return question is not None and question.of_membership and entry.attack != BLIND
 
 
+def main_figure(entry: AuditResult) -> list[str]:
+    """The name of the figure that sums a result up; none where the question has none, or no value."""
+    question = of(entry)
+    names = question.main if question else ()
+    return [name for name in names if (one := entry.estimates.get(name)) is not None and one.value is not None][:1]
+
+
 def asked_by() -> dict[str, str]:
     """Names in `audit.attacks` that ask a question without being attacks, and the question's name."""
     return {name: question.name for question in every().values() for name in question.asked_by}

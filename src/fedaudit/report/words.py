@@ -6,7 +6,7 @@ Everything here works on cleaned results (`values.cleaned`), so its output may b
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedaudit.questions import metric, of, of_membership
+from fedaudit.questions import main_figure, metric, of_membership
 from fedaudit.report.values import Results
 from fedaudit.results.document import Withheld
 from fedaudit.stats import wording
@@ -116,17 +116,13 @@ def summed_up(results: Results) -> list[str]:
     """What other questions than membership found, a sentence for each result: its main figure beside guessing."""
     told = []
     for entry in others(results):
-        question = of(entry)
-        names = question.main if question else ()
-        name = next((one for one in names if value_of(entry.estimates.get(one)) is not None), None)
-        if question is None or name is None:
-            continue
-        figure, about = entry.estimates[name], metric(name)
-        place = f"{entry.attack}, seen from {entry.vantage} on {entry.model} models"
-        said = f"{place}: {about.title} {full_text(name, figure)}, with {confidence(figure)} confidence"
-        if about.chance is not None:
-            said += f"; guessing gives {number_text(name, about.chance)}, {beside_guessing(figure, about.chance)}"
-        told.append(f"{said}.")
+        for name in main_figure(entry):
+            figure, about = entry.estimates[name], metric(name)
+            place = f"{entry.attack}, seen from {entry.vantage} on {entry.model} models"
+            said = f"{place}: {about.title} {full_text(name, figure)}, with {confidence(figure)} confidence"
+            if about.chance is not None:
+                said += f"; guessing gives {number_text(name, about.chance)}, {beside_guessing(figure, about.chance)}"
+            told.append(f"{said}.")
     return told
 
 

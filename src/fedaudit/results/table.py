@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedaudit.questions import of_membership
+from fedaudit.config.attack_registry import BLIND
+from fedaudit.questions import main_figure, of_membership
 from fedaudit.results.document import Document
-from fedaudit.results.repeats import every_attack
+from fedaudit.results.repeats import MEASURED, every_attack
 from fedaudit.stats.wording import main_tpr
 from fedaudit.types import AuditResult, Estimate
 
@@ -26,7 +27,7 @@ class TableRow:
     attack: str
     vantage: str
     model: str
-    configuration: str  # the name of its first run
+    configuration: str  # the name of its first run, or of the only one that counts
     runs: int
     estimate: Estimate
     smallest: float | None
@@ -34,13 +35,31 @@ class TableRow:
 
 
 def rows(runs: Mapping[str, Document], measures: Sequence[str] = ()) -> list[TableRow]:
-    """`runs` by name. `measures`: AUC, and the TPR that the first run quotes, unless others are named."""
-    wanted = list(measures) or _usual(runs)
-    found = []
-    for name, alike in _alike(runs).items():
-        pooled = [[e for e in run.results if e.party is None and _counts(e)] for run in alike]
-        found += _one(name, pooled[0], wanted) if len(alike) == 1 else _many(name, pooled, wanted)
-    return sorted(found, key=lambda row: (row.vantage, row.model, row.attack, wanted.index(row.estimate.name)))
+    """`runs` by name. `measures`: AUC, and the TPR that the first run quotes, unless others are named; of attacks that
+    ask another question than membership, the figure that sums it up."""
+    wanted = Wanted(tuple(measures), tuple(_usual(runs)))
+    found: list[TableRow] = []
+    for alike in _alike(runs):
+        pooled = {name: [e for e in run.results if e.party is None] for name, run in alike.items()}
+        found += _means(pooled, wanted) if len(pooled) > 1 else []
+        found += [row for name, own in pooled.items() for row in _single(name, own, wanted, len(pooled) > 1)]
+    return sorted(found, key=lambda row: (row.vantage, row.model, row.attack, wanted.place(row.estimate.name)))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which figures of a result are shown: those that were named, or what is usual for its question."""
+
+    named: tuple[str, ...]
+    usual: tuple[str, ...]
+
+    def of(self, entry: AuditResult) -> list[str]:
+        names = self.named or (self.usual if of_membership(entry) or entry.attack == BLIND else main_figure(entry))
+        return [name for name in names if name in entry.estimates]
+
+    def place(self, name: str) -> int:
+        order = self.named or self.usual
+        return order.index(name) if name in order else len(order)
 
 
 def _usual(runs: Mapping[str, Document]) -> list[str]:
@@ -48,17 +67,13 @@ def _usual(runs: Mapping[str, Document]) -> list[str]:
     return [*dict.fromkeys(name for name in quoted if name), "auc"]
 
 
-def _counts(entry: AuditResult) -> bool:
-    return of_membership(entry) or entry.attack == "blind"
-
-
-def _alike(runs: Mapping[str, Document]) -> dict[str, list[Document]]:
-    """By the name of the first: runs whose configurations differ in the seed alone. Without one, a run is alone."""
-    found: dict[str, tuple[str, list[Document]]] = {}
+def _alike(runs: Mapping[str, Document]) -> list[dict[str, Document]]:
+    """By name: runs whose configurations differ in the seed alone. Without one, a run is alone."""
+    found: dict[str, dict[str, Document]] = {}
     for name, run in runs.items():
         key = json.dumps(_without_seed(run.run.config), sort_keys=True) if run.run.config else f"alone: {name}"
-        found.setdefault(key, (name, []))[1].append(run)
-    return dict(found.values())
+        found.setdefault(key, {})[name] = run
+    return list(found.values())
 
 
 def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,7 +84,9 @@ def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _one(name: str, entries: Sequence[AuditResult], wanted: Sequence[str]) -> list[TableRow]:
+def _single(name: str, entries: Sequence[AuditResult], wanted: Wanted, among_others: bool) -> list[TableRow]:
+    """The figures of one run. Among others of its configuration, those that are not measured: the mean of what each run
+    proves is no bound, so that each keeps its own."""
     return [
         TableRow(
             attack=entry.attack,
@@ -82,25 +99,29 @@ def _one(name: str, entries: Sequence[AuditResult], wanted: Sequence[str]) -> li
             largest=entry.estimates[measure].value,
         )
         for entry in entries
-        for measure in wanted
-        if measure in entry.estimates
+        for measure in wanted.of(entry)
+        if not among_others or entry.estimates[measure].kind != MEASURED
     ]
 
 
-def _many(name: str, runs: Sequence[Sequence[AuditResult]], wanted: Sequence[str]) -> list[TableRow]:
+def _means(runs: Mapping[str, Sequence[AuditResult]], wanted: Wanted) -> list[TableRow]:
+    """Of the figures that are measured, the mean over these runs."""
+    shown: dict[tuple[str, str, str], dict[str, None]] = {}
+    for entry in (entry for own in runs.values() for entry in own):
+        shown.setdefault((entry.attack, entry.vantage, entry.model), {}).update(dict.fromkeys(wanted.of(entry)))
     return [
         TableRow(
             attack=entry.attack,
             vantage=entry.vantage,
             model=entry.model,
-            configuration=name,
+            configuration=next(iter(runs)),
             runs=entry.runs,
             estimate=entry.estimates[measure],
             smallest=entry.smallest.get(measure),
             largest=entry.largest.get(measure),
         )
-        for entry in every_attack(runs)
-        for measure in wanted
+        for entry in every_attack(list(runs.values()))
+        for measure in shown[entry.attack, entry.vantage, entry.model]
         if measure in entry.estimates
     ]
 

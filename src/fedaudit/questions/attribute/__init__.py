@@ -42,6 +42,9 @@ class Attribute(Question):
         Metric("members-accuracy", "accuracy on members"),
         Metric("nonmembers-accuracy", "accuracy on non-members", gated=False),
         Metric("blind-accuracy", "accuracy of the blind guess", gated=False),
+        Metric("members-balanced-accuracy", "accuracy on members, all values alike"),
+        Metric("nonmembers-balanced-accuracy", "accuracy on non-members, all values alike", gated=False),
+        Metric("blind-balanced-accuracy", "accuracy of the blind guess, all values alike", gated=False),
         # Of an attribute with two values. As for accuracy, what guessing gives depends on how many people have it.
         Metric("members-precision", "precision on members, for the value 1"),
         Metric("nonmembers-precision", "precision on non-members, for the value 1", gated=False),

@@ -116,6 +116,7 @@ def all_figures(case: Case, attack: BaseAttack, sights: Sequence[Sight]) -> dict
     for name, guesses_ in groups.items():
         found[f"{name}-auc"] = told_apart(f"{name}-auc", guesses_, confidence)
         found[f"{name}-accuracy"] = _accuracy(f"{name}-accuracy", guesses_, confidence)
+        found[f"{name}-balanced-accuracy"] = balanced(f"{name}-balanced-accuracy", guesses_, confidence)
         if case.settings.asked["attribute"].values == 2:
             found |= {f"{name}-{which}": one for which, one in called(name, guesses_, confidence).items()}
     for name, other in (("excess-over-blind", BLIND), ("members-minus-nonmembers", NONMEMBERS)):
@@ -171,6 +172,29 @@ def _accuracy(name: str, guesses: Sequence[Guesses], confidence: float) -> Estim
     right = [g.said.argmax(axis=1) == g.true for g in guesses]
     found = proportion(right, [g.subject for g in guesses], confidence, name)
     return replace(found, n_pos=found.n_pos + found.n_neg, n_neg=0)  # people, compared with nobody
+
+
+def balanced(name: str, guesses: Sequence[Guesses], confidence: float) -> Estimate:
+    """The mean, over the values that anybody has, of the share of those with this value who are guessed: an attribute
+    that most people share is not guessed well by naming it every time."""
+    shares = []
+    for value in sorted(set(np.concatenate([g.true for g in guesses]).tolist())):
+        has = [g.true == value for g in guesses]
+        right = [g.said[whom].argmax(axis=1) == value for g, whom in zip(guesses, has, strict=True)]
+        whose = [None if g.subject is None else g.subject[whom] for g, whom in zip(guesses, has, strict=True)]
+        shares.append(proportion(right, whose, confidence))
+    people = sum(len(g.true) for g in guesses)
+    how = f"mean over values; square-and-add of the intervals of: {shares[0].method if shares else 'nobody'}"
+    known = [(s.value, s.low, s.high) for s in shares if s.value is not None and s.low is not None]
+    if not known or len(known) < len(shares):
+        reason = next((s.reason for s in shares if s.reason), "nobody's attribute is known")
+        return Estimate(name, None, None, None, confidence, how, "measured", people, 0, reason=reason)
+    each, low, high = np.array(known, float).T
+    value = float(each.mean())
+    below, above = (float(np.linalg.norm(side)) / len(each) for side in (each - low, high - each))
+    return Estimate(
+        name, value, max(value - below, 0.0), min(value + above, 1.0), confidence, how, "measured", people, 0
+    )
 
 
 def called(name: str, guesses: Sequence[Guesses], confidence: float) -> dict[str, Estimate]:
