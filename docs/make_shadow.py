@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from docs.make_reproduction import ended, mean
-from docs.reproduction_claims import COST, FILTER, Of
+from docs.reproduction_claims import COST, Of
+from docs.reproduction_settings import FILTER
 from fedaudit.config.schema import parse
 from fedaudit.session.prepare import prepare
 from fedaudit.session.run import rounds

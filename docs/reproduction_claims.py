@@ -359,7 +359,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
     Elsewhere(
         TEAR, "Figure 7", "the angle of TEAR's way to the boundary to that of C&W is the smallest",
         "10 degrees; FMN 15, DeepFool 20, SurFree more than 40",
-        "See [tear.md](tear.md#with-gradients-with-nasr-et-al-and-by-angles).",
+        "See [tear.md](tear.md#with-gradients-nasr-et-al-and-angles).",
         CONTRADICTED,
     ),
     Claim(
