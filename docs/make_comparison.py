@@ -24,6 +24,7 @@ import torch
 
 from benchmarks import boundary, ghost
 from benchmarks.measuring import Case, interleaved
+from fedaudit.adversary.signals.updates import statistics
 from fedaudit.config.schema import parse
 from fedaudit.defences.dp_sgd import DPSGD
 from fedaudit.federation.simulate import Trainer, federate
@@ -70,7 +71,7 @@ def gradients() -> list[Row]:
     task, state, rows = ghost.world("MLP 1.3M")
     rows = rows.take(np.arange(ghost.PEER_ROWS))
     sent = ghost.updates(task, state, rows, 1)
-    ours = partial(ghost.statistics, task, state, sent, rows)
+    ours = partial(statistics, task, state, sent, rows)
     found: list[Row] = []
     for name, (way, _) in ghost.PEERS.items():
         if name == "Opacus" and not installed("opacus"):
@@ -178,7 +179,7 @@ def bounds() -> list[Row]:
         ("fedaudit", "lower end of the Gaussian fit"): lambda i, o: gdp_epsilon(i, o, DELTA).low or 0.0,
     }
     if installed("jax-privacy"):
-        from jax_privacy.auditing import CanaryScoreAuditor as Auditor
+        from jax_privacy.auditing import CanaryScoreAuditor as Auditor  # type: ignore[import-not-found, unused-ignore]
         from jax_privacy.auditing import Split
 
         halves = {"threshold_strategy": Split(seed=0)}
@@ -353,7 +354,7 @@ def _flower(task: TorchTask, data: Any, cpus: int) -> float:
     def train(message: Message, context: Context) -> Message:
         torch.set_num_threads(1)
         x, y = map(torch.from_numpy, data[int(context.node_config["partition-id"])])
-        net.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        net.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
         optimizer, loss = torch.optim.SGD(net.parameters(), lr=0.05), torch.nn.CrossEntropyLoss()
         for batch in torch.split(torch.randperm(len(x)), 10):
             optimizer.zero_grad()
@@ -418,7 +419,8 @@ def page(kept: dict[str, Any]) -> str:
         "",
         "What fedaudit computes, and what a library made for it computes on the same work, by",
         "`make compare` (`docs/make_comparison.py`). Settings of peers are tuned where there is something",
-        "to tune. Times are of a shared machine and mean little; ratios come from runs in turn.",
+        "to tune. Times by themselves mean little; ratios come from runs in turn, and in the simulation from one run",
+        "after the other.",
     ]
     for name, (part, columns, title) in PARTS.items():
         lines += ["", f"## {title}", "", str(part.__doc__).split("\n")[0], ""]
@@ -427,8 +429,7 @@ def page(kept: dict[str, Any]) -> str:
             continue
         told = kept[name]
         lines += [f"| | settings | {' | '.join(columns)} |", "|" + "---|" * (2 + len(columns))]
-        padded = [[*row, *[""] * (2 + len(columns) - len(row))] for row in told["rows"]]  # kept with fewer columns
-        lines += [f"| {' | '.join(row)} |" for row in padded]
+        lines += [f"| {' | '.join(row)} |" for row in told["rows"]]
         lines += ["", READ[name], "", f"{told['versions']}. {told['threads']} threads, load {told['load']}."]
         if told["missing"]:
             lines += ["", f"Not installed, and so not compared: {', '.join(told['missing'])}."]

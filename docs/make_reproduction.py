@@ -1,21 +1,25 @@
 """Makes docs/reproduction.md: what the five papers claim, what is found here, and whether the claim holds.
 
-    python -m docs.make_reproduction [--data FOLDER] [SETTING ...]     trains and audits what is missing, a run a core
-    python -m docs.make_reproduction --seeds 10                        the same with ten seeds: `make reproduce-full`
-    python -m docs.make_reproduction --page                            writes the page from what is there
+    python -m docs.make_reproduction [--data FOLDER]     trains and audits what is missing, a run a core
+    python -m docs.make_reproduction SETTING ...         the same for these, and prints the claims that they test
+    python -m docs.make_reproduction --seeds 10          with ten seeds: `make reproduce-full`
+    python -m docs.make_reproduction --page              writes the page from what is there
 
-Runs are kept in runs/reproduction: one that is there is read, an unfinished one goes on where it stopped. FOLDER holds
-the data sets that no package brings (cifar10.npz, cifar100.npz, mnist.npz, shakespeare_roles.json.gz); settings that
-need one that is not there are left out, and the page says so. It is written after all runs of a seed, and when it is
-cut off, from all seeds that were trained. A run that fails is told and left out.
+Runs are kept in runs/reproduction: one that is there is read, an unfinished one goes on where it stopped, and one of a
+setting that has changed since is trained again. FOLDER holds the data sets that no package brings (cifar10.npz,
+cifar100.npz, mnist.npz, shakespeare_roles.json.gz); settings that need one that is not there are left out, and the page
+says so. It is written after all runs of a seed, and when it is cut off, from all seeds that were trained. A run that
+fails is told and left out.
 """
 
 import argparse
 import os
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -27,6 +31,7 @@ from docs.reproduction_claims import (
     CONTRADICTED,
     COST,
     NOT_RUN,
+    TASK,
     UNDECIDED,
     UNTESTABLE,
     Above,
@@ -37,11 +42,15 @@ from docs.reproduction_claims import (
 )
 from docs.reproduction_settings import FILTER, FILTER_OF_PEOPLE, LEAST, SETTINGS, TestedIn
 from fedaudit.config.schema import Config, parse
+from fedaudit.errors import FedauditError
+from fedaudit.questions import metric
 from fedaudit.results.compare import risk_difference
 from fedaudit.results.document import RESULTS, Document, load
+from fedaudit.session.recording import continued
 from fedaudit.session.run import run
 from fedaudit.session.workers import Tell, work
 from fedaudit.stats import over_runs
+from fedaudit.trace.store import RUN, load_manifest
 from fedaudit.types import AuditResult, Estimate
 
 RUNS, PAGE = Path("runs/reproduction"), Path(__file__).parent / "reproduction.md"
@@ -56,15 +65,29 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=LEAST, help="at least so many; the page uses all that are there")
     options.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="runs at a time, a core each")
     given = options.parse_args()
+    if given.settings:
+        train_all(given.settings, given.data, given.workers, given.seeds, after_a_seed=lambda: None)
+        print("\n".join(table([(claim, holds(claim)) for claim in about(given.settings)])))
+        return
     try:
         if not given.page:
-            train_all(given.settings or list(SETTINGS), given.data, given.workers, given.seeds)
+            train_all(list(SETTINGS), given.data, given.workers, given.seeds)
     finally:
         write_page()
 
 
 def write_page() -> None:
     PAGE.write_text(page(), encoding="utf-8")
+
+
+def about(settings: Sequence[str]) -> list[Claim]:
+    return [one for one in CLAIMS if isinstance(one, Claim) and any(of.setting in settings for of in looked_at(one))]
+
+
+def looked_at(claim: Claim) -> list[Of]:
+    """The figures that are compared, and those beside them."""
+    compared = [[test.first, test.second] if isinstance(test, Above) else [test.of] for test in claim.tests]
+    return [*(of for each in compared for of in each), *claim.beside]
 
 
 # ------------------------------------------------------------------ training
@@ -74,7 +97,13 @@ def missing(setting: TestedIn, data: Path) -> list[str]:
     return [name for name in setting.data if not (data / name).is_file()]
 
 
-def train_all(wanted: Sequence[str], data: Path, workers: int, seeds: int = LEAST) -> None:
+def train_all(
+    wanted: Sequence[str],
+    data: Path,
+    workers: int,
+    seeds: int = LEAST,
+    after_a_seed: Callable[[], None] | None = None,
+) -> None:
     """All settings with one seed first: a page that is cut off is still broad."""
     lacking = {name: missing(SETTINGS[name], data) for name in wanted}
     for name, files in lacking.items():
@@ -92,12 +121,23 @@ def train_all(wanted: Sequence[str], data: Path, workers: int, seeds: int = LEAS
             told = f"{name}, seed {seed}: {one.why or one.kind}; {done} of {len(jobs)} after {passed:.0f} minutes"
             print(f"{told}, about {passed * left.total() / done:.0f} left", flush=True)
             if not left[seed]:
-                write_page()
+                (after_a_seed or write_page)()
 
 
 def train(job: tuple[str, int, Path], _: Tell) -> None:
     name, seed, data = job
-    run(configured(name, seed, data), RUNS / f"{name}-{seed}", silent, tell=lambda _: None)
+    folder = RUNS / f"{name}-{seed}"
+    if (folder / RUN).is_file() and not of_this_setting(folder, name, seed, data):
+        shutil.rmtree(folder)
+    run(configured(name, seed, data), folder, silent, tell=lambda _: None)
+
+
+def of_this_setting(folder: Path, name: str, seed: int, data: Path) -> bool:
+    try:
+        continued(folder, load_manifest(folder), configured(name, seed, data))
+    except FedauditError:
+        return False
+    return True
 
 
 def configured(name: str, seed: int, data: Path) -> Config:
@@ -112,14 +152,18 @@ def prepared(data: Path) -> Path:
     made = RUNS / "data"
     made.mkdir(parents=True, exist_ok=True)
     for file in data.glob("*"):
-        if not (made / file.name).exists():
-            (made / file.name).symlink_to(file.resolve())
+        link = made / file.name
+        if not link.exists():
+            link.unlink(missing_ok=True)  # one that leads nowhere any more
+            link.symlink_to(file.resolve())
     small = made / "cifar100-16.npz"
     if not small.exists() and (data / "cifar100.npz").is_file():
         with np.load(data / "cifar100.npz") as whole:
             x, y = whole["x_train"], whole["y_train"]
         halved = x.reshape(len(x), 16, 2, 16, 2, 3).mean(axis=(2, 4)) / 255
-        np.savez(small, x=halved.transpose(0, 3, 1, 2).astype(np.float32), y=y)
+        part = made / "cifar100-16.part.npz"
+        np.savez(part, x=halved.transpose(0, 3, 1, 2).astype(np.float32), y=y)
+        part.replace(small)
     return made
 
 
@@ -132,70 +176,85 @@ def silent(_: str, steps: int) -> Iterator[Callable[[], None]]:
 
 
 def ended(setting: str) -> dict[int, tuple[Path, Document]]:
-    """The run of each seed that came to its end."""
+    """The run of each seed that came to its end, and is one of the setting as it is now."""
     found = {}
     for seed in range(MOST):
         folder = RUNS / f"{setting}-{seed}"
-        if (results := folder / RESULTS).is_file() and (document := read(folder, results.stat().st_mtime_ns)).complete:
-            found[seed] = (folder, document)
+        if (results := folder / RESULTS).is_file():
+            document = read(folder, setting, seed, results.stat().st_mtime_ns)
+            if document is not None and document.complete:
+                found[seed] = (folder, document)
     return found
 
 
 @cache
-def read(folder: Path, _: int) -> Document:
+def read(folder: Path, setting: str, seed: int, _: int) -> Document | None:
     """Once for all claims, until the file changes."""
-    return load(folder)
+    return load(folder) if of_this_setting(folder, setting, seed, RUNS / "data") else None
 
 
-def seen(of: Of) -> dict[int, tuple[Path, AuditResult]]:
-    """The pooled result of each seed."""
-    asked = (of.attack, of.model, None)
-    return {
-        seed: (folder, result)
-        for seed, (folder, document) in ended(of.setting).items()
-        for result in document.results
-        if (result.attack, result.model, result.party) == asked and (of.metric in result.estimates or of.metric == COST)
-    }
+@dataclass(frozen=True)
+class Seen:
+    """One figure of one run, and the result that it stands in, if it is an attack's."""
+
+    folder: Path
+    result: AuditResult | None
+    figure: Estimate
 
 
-# Figures that are no shares: what they can be.
-BETWEEN = {
-    "score-sd": (0.0, np.inf),
-    COST: (0.0, np.inf),
-    "excess-over-blind": (-1.0, 1.0),
-    "members-minus-nonmembers": (-1.0, 1.0),
-}
+def seen(of: Of) -> dict[int, Seen]:
+    """The pooled figure of each seed, where it has a value."""
+    found = {}
+    for seed, (folder, document) in ended(of.setting).items():
+        asked = (of.attack, of.model, None)
+        result = next((one for one in document.results if (one.attack, one.model, one.party) == asked), None)
+        figure = figure_of(document, result, of.metric)
+        if figure is not None and figure.value is not None:
+            found[seed] = Seen(folder, result, figure)
+    return found
 
 
-@cache
-def mean(of: Of) -> Estimate | None:
-    estimates = [figure(result, of.metric) for _, result in seen(of).values()]
-    least, most = BETWEEN.get(of.metric, (0.0, 1.0))
-    return over_runs(estimates, least=least, most=most) if estimates else None
-
-
-def figure(result: AuditResult, metric: str) -> Estimate:
+def figure_of(document: Document, result: AuditResult | None, name: str) -> Estimate | None:
     """The cost is that of a round, in local epochs; a time has no error of measuring, only a spread over runs."""
-    if metric != COST:
-        return result.estimates[metric]
+    if name == TASK:
+        return document.run.accuracy.get("evaluation")
+    if result is None:
+        return None
+    if name != COST:
+        return result.estimates.get(name)
     spent = result.cost.epochs
     return Estimate(COST, spent, spent, spent, 0.95, "audit time over that of a local epoch", "measured", 1, 1)
 
 
+def limits(name: str) -> tuple[float, float]:
+    """What a figure can be."""
+    own = {COST: (0.0, np.inf), TASK: (0.0, 1.0)}
+    return own.get(name) or (metric(name).least, metric(name).most)
+
+
+@cache
+def mean(of: Of) -> Estimate | None:
+    estimates = [one.figure for one in seen(of).values()]
+    least, most = limits(of.metric)
+    return over_runs(estimates, least=least, most=most) if estimates else None
+
+
 @cache
 def difference(test: Above) -> Estimate | None:
-    """The mean over seeds of the first minus the second; on the same records where these were asked about both. (A
-    malicious aggregator's attack is about models that it isolated, and the loss beside it about those of the honest
-    federation.)"""
+    """The mean over seeds of the first minus the second; record by record where both runs have scores of the same ones,
+    in one setting or in two. (A malicious aggregator's attack is about models that it isolated, and the loss beside it
+    about those of the honest federation.)"""
     firsts, seconds = seen(test.first), seen(test.second)
-    pairs = [(firsts[seed], seconds[seed]) for seed in firsts if seed in seconds]
-    metric = test.first.metric
-    paired = test.first.setting == test.second.setting and metric != COST
-    each = [risk_difference(first, second, metric) if paired else None for first, second in pairs]
-    if None in each:
-        each = [apart(figure(first, metric), figure(second, test.second.metric)) for (_, first), (_, second) in pairs]
+    name = test.first.metric
+    each = []
+    for seed in firsts.keys() & seconds.keys():
+        first, second = firsts[seed], seconds[seed]
+        paired = None
+        if first.result and second.result and name != COST:
+            paired = risk_difference((first.folder, first.result), (second.folder, second.result), name)
+        each.append(paired or apart(first.figure, second.figure))
     known = [one for one in each if one is not None]
-    most = BETWEEN.get(metric, (0.0, 1.0))[1]
+    most = limits(name)[1]
     return over_runs(known, least=-most, most=most) if known else None
 
 
@@ -231,8 +290,10 @@ def outcome(test: Above | Within) -> str:
 
 
 def seeds(test: Above | Within) -> int:
-    both = [test.first, test.second] if isinstance(test, Above) else [test.of]
-    return min(len(seen(of)) for of in both)
+    """From how many a figure, or a difference, is."""
+    if isinstance(test, Within):
+        return len(seen(test.of))
+    return len(seen(test.first).keys() & seen(test.second).keys())
 
 
 # ------------------------------------------------------------------ the page
@@ -258,17 +319,25 @@ Made by `make reproduce` (`docs/make_reproduction.py`). The claims, and how each
 counterpart, not a repetition.
 
 - **Verdicts.** A claim is *confirmed* if what is asked holds with the whole interval, *contradicted* if the whole
-  interval lies on the other side, and otherwise left open.
+  interval lies on the other side, and otherwise left open. Where several comparisons are asked, all must hold, and one
+  that lies on the other side contradicts. Intervals are not corrected for the number of comparisons: of twenty, one is
+  expected to miss.
 - **Intervals** are 95 %, for the mean over all possible training runs: the spread over seeds (Student's t), and the
-  error of measuring each run. There are three seeds at least; the last table has them, how much the model has learnt,
-  and the command for each setting.
-- **†** The test was written down when figures of its setting, or of one like it, had been seen.
+  error of measuring each run. What is trained here has three seeds at least; the last table has them, how much the
+  model has learnt, and the command for each setting.
+- **†** The test was written down, or its number of seeds raised, when figures of its setting, or of one like it, had
+  been seen.
 - **Models.** *Local* ones are those that a server sees of each party, *global* ones those that every party sees.
-- **Figures.** tpr@0.01: the share of members that are found while 1 % of outsiders are accused. auc: 1/2 is guessing.
-  accuracy: at the threshold that the adversary's own records give, with as many members as others; .5 is guessing.
-  balanced-accuracy@25: the same for people, of whom the adversary knows 25 on each side. score-sd: the spread of a
-  canary's scores, in clip norms. cost: time of the audit in a round, over that of one epoch of a party.
-- **The matched filter** stands beside every attack, as the strongest that we know.
+- **Figures.** tpr@0.01: the share of members that are found while 1 % of outsiders are accused; the rate may be another
+  than the published one. auc: 1/2 is guessing. accuracy: at the threshold that the adversary's own records give, with
+  as many members as others; .5 is guessing. balanced-accuracy@25: the same for people, of whom the adversary knows 25
+  on each side. cost: time of the audit in a round, over that of one epoch of a party. task: the share of outsiders that
+  the last model is right on.
+- **Canaries.** score-sd: the spread of the scores, in clip norms. accuracy: the share of probes in which the canary was
+  rightly called present or absent, at a score of 1/2. canary-health: how much of the loss crafting removed; 1 is all.
+- **Attributes.** members-auc: how well the attack names the attribute of members; blind-auc: how well a classifier
+  does that sees no model. excess-over-blind and members-minus-nonmembers are differences of AUCs.
+- **The matched filter** stands beside every attack on membership, as the strongest that we know.
 """
 
 
@@ -284,25 +353,42 @@ def table(judged: Sequence[tuple[Claim | Elsewhere, str]]) -> Iterator[str]:
         yield f"| {said} | {claim.published} | {'<br>'.join(figures(claim))} | **{verdict}**{why} |"
 
 
+MANY = 4  # comparisons with one figure, of which those that hold need not all be told
+
+
 def figures(claim: Claim) -> Iterator[str]:
     """A line for each setting, kind of model and metric: the figures that are compared, and those beside them; then
     what was asked."""
-    compared = [[test.first, test.second] if isinstance(test, Above) else [test.of] for test in claim.tests]
-    lines: dict[tuple[str, str, str], list[str]] = {}
-    told_of = [*(of for each in compared for of in each), *claim.beside]
-    for of in dict.fromkeys([*told_of, *(found for of in told_of if seen(found := strongest(of)))]):
-        lines.setdefault((of.setting, of.model, of.metric), []).append(f"{of.attack} {words(mean(of))}")
-    for (setting, model, metric), told in lines.items():
-        yield f"*{setting}*, {model} models, {metric}: {', '.join(told)}"
-    differences: dict[str, list[str]] = {}
+    compared: dict[str, list[Above]] = {}
     for test in claim.tests:
         if isinstance(test, Above):
-            least, (what, rival) = (f", asked above {test.by:g}" if test.by else ""), names(test)
-            differences.setdefault(what, []).append(f"{rival} {words(difference(test))}{least}")
-        else:
+            compared.setdefault(names(test)[0], []).append(test)
+    told = {what: worth_telling(tests) for what, tests in compared.items()}
+    untold = {test.second for what, tests in compared.items() for test in tests if test not in told[what]}
+    of_claim = [of for of in looked_at(claim) if of not in untold]
+    filters = [strongest(of) for of in of_claim if of.attack != "attribute" and of.metric != TASK]
+    lines: dict[tuple[str, str, str], list[str]] = {}
+    for of in dict.fromkeys([*of_claim, *(of for of in filters if seen(of))]):
+        lines.setdefault((of.setting, of.model, of.metric), []).append(f"{of.attack} {words(mean(of))}".strip())
+    for (setting, model, name), each in lines.items():
+        yield f"*{setting}*, {model} models, {name}: {', '.join(each)}"
+    for test in claim.tests:
+        if isinstance(test, Within):
             yield f"asked of {test.of.metric} in *{test.of.setting}*: {asked(test)}"
-    for what, each in differences.items():
-        yield f"{what} minus {'; minus '.join(each)}"
+    for what, tests in compared.items():
+        least = {test: f", asked above {test.by:g}" if test.by else "" for test in tests}
+        minus = [f"{names(test)[1]} {words(difference(test))}{least[test]}" for test in told[what]]
+        others = len(tests) - len(minus)
+        yield f"{what} minus {'; minus '.join(minus)}" + (f"; {others} more comparisons hold" if others else "")
+
+
+def worth_telling(tests: Sequence[Above]) -> list[Above]:
+    """All of a few; of many those that do not hold, and the smallest of the others."""
+    if len(tests) <= MANY:
+        return list(tests)
+    held = {test: difference(test) for test in tests if outcome(test) == CONFIRMED}
+    smallest = min(held, key=lambda test: ((found := held[test]) and found.value) or 0.0, default=None)
+    return [test for test in tests if test not in held or test is smallest]
 
 
 def names(test: Above) -> tuple[str, str]:
@@ -310,13 +396,14 @@ def names(test: Above) -> tuple[str, str]:
     first, second = test.first, test.second
     if first.setting == second.setting:
         return f"In *{first.setting}*, {first.attack}", second.attack
-    return f"{first.attack} in *{first.setting}*", f"in *{second.setting}*"
+    return f"{first.attack or TASK} in *{first.setting}*", f"in *{second.setting}*"
 
 
 def asked(test: Within) -> str:
-    if np.isfinite(test.most) and test.most != BETWEEN.get(test.of.metric, (0.0, 1.0))[1]:
-        return f"{test.least:g} to {test.most:g}"
-    return f"above {test.least:g}"
+    least, most = limits(test.of.metric)
+    if test.least < least:
+        return f"at most {test.most:g}"
+    return f"above {test.least:g}" if test.most >= most else f"{test.least:g} to {test.most:g}"
 
 
 def strongest(of: Of) -> Of:

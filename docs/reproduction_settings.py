@@ -1,7 +1,7 @@
 """The federations in which docs/make_reproduction.py tests the papers' claims, each trained with several seeds."""
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ class TestedIn:
 
 # ------------------------------------------------------------------ Efficient Privacy Auditing (000)
 
-FORWARD = ["loss", "modified-entropy", "fed-loss", "back-front-diff", "back-front-ratio", "delta-diff", "delta-ratio",
-           "gradient-norm", "fta-loss", "fta-confidence", "fta-logit",
+FORWARD = ["loss", "modified-entropy", "merlin", "fed-loss", "back-front-diff", "back-front-ratio", "delta-diff",
+           "delta-ratio", "gradient-norm", "fta-loss", "fta-confidence", "fta-logit",
            *(f"fta-loss-degree{k}" for k in (2, 3, 4))]  # fmt: skip
 UPDATES = ["gradient-cosine", "gradient-diff", FILTER]
 BRIEFLY = ["loss", "back-front-ratio", "fta-confidence", FILTER]
@@ -45,11 +45,11 @@ def small_pictures(attacks: list[str], **federation: Any) -> Config:
     }
 
 
-def baskets(attacks: list[str], limit: int | None = None, model: Raw | None = None, **federation: Any) -> Config:
+def baskets(attacks: list[str], limit: int = 15000, model: Raw | None = None, **federation: Any) -> Config:
     """Single records are dealt out, as in the paper."""
     return lambda _: {
-        "data": {"name": "baskets"} | ({"limit": limit} if limit else {}),
-        "federation": {"parties": 4, "rounds": 40, "split_subjects": True} | federation,
+        "data": {"name": "baskets", "limit": limit},
+        "federation": {"parties": 4, "rounds": 30, "split_subjects": True} | federation,
         "model": model or {},
         "audit": {"attacks": attacks, "fpr": [0.01, 0.02]},
     }
@@ -69,14 +69,14 @@ def references(attacks: list[str], limit: int, reference: Raw, **federation: Any
 def canaries(folder: Path) -> Raw:
     from docs.canary_cases import cifar
 
-    return cifar(folder, {"probes": 100, "steps": 400, "pool": 160})
+    return cifar(folder, {"probes": 300, "steps": 400, "pool": 160})
 
 
 def canaries_of_digits(folder: Path) -> Raw:
     """The same on MNIST, probed when the model is right on about 60 % (25 rounds, chosen with seed 100)."""
     from docs.canary_cases import cifar
 
-    raw = cifar(folder, {"probes": 100, "steps": 400}, clip=0.5, lr=0.5, rounds=25, members=0.1)
+    raw = cifar(folder, {"probes": 300, "steps": 400}, clip=0.5, lr=0.5, rounds=25, members=0.1)
     return raw | {"data": {"name": "mnist", "path": str(folder / "mnist.npz")}}
 
 
@@ -95,11 +95,11 @@ def canaries_of_text(folder: Path) -> Raw:
 # ------------------------------------------------------------------ gradient series (002)
 
 
-def series(adversary: str, members: float, others: float, limit: int | None = None) -> Config:
+def series(adversary: str, members: float, others: float, limit: int = 12000) -> Config:
     """Three parties, and as many records for an aggregator."""
     federation = {"parties": 3, "members": members, "nonmembers": others, "local_epochs": 5, "rounds": 10}
     return lambda _: {
-        "data": {"name": "baskets"} | ({"limit": limit} if limit else {}),
+        "data": {"name": "baskets", "limit": limit},
         "federation": federation | {"batch_size": 128},
         "model": {"hidden": [1024, 512, 256, 128]},
         "audit": asked_for_series(adversary),
@@ -145,21 +145,21 @@ FEW_EPOCHS = {
 }  # fmt: skip
 
 
-def labels(queries: int, defence: Raw | None = None) -> Config:
+def labels(queries: int, defence: Raw | None = None, more: Sequence[str] = ()) -> Config:
     """Five parties; the adversary is one of them, and is given labels alone. Four epochs a round, chosen with seed 100:
     the model is right on three members of four, so that a wrong label does not tell everything by itself."""
     return lambda _: {
         "data": {"name": "baskets", "limit": 5000},
         "federation": FEW_EPOCHS,
-        "audit": asked_for_labels(queries, 300, defence is None) | {"calibration": {"records": 800}},
+        "audit": asked_for_labels(queries, 300, defence is None, more) | {"calibration": {"records": 800}},
         "defences": [defence] if defence else [],
     }
 
 
-def asked_for_labels(queries: int, own: int, undefended: bool = True) -> Raw:
+def asked_for_labels(queries: int, own: int, undefended: bool = True, more: Sequence[str] = ()) -> Raw:
     return {
         "vantages": ["label-only-client", "client"],
-        "attacks": ["gap", "boundary", "tear", "tear-last", "loss"] + ["tear-deepfool", FILTER] * undefended,
+        "attacks": ["gap", "boundary", "tear", "tear-last", "loss"] + [FILTER] * undefended + list(more),
         "fpr": [0.01, 0.1],
         "tear": {"queries": queries, "own": own},
     }
@@ -186,7 +186,7 @@ def labels_of_digits(defence: Raw | None = None) -> Config:
     return lambda folder: {
         "data": {"name": "mnist", "path": str(folder / "mnist.npz"), "limit": 8000},
         "federation": federation,
-        "audit": asked_for_labels(50, 300, defence is None),
+        "audit": asked_for_labels(100, 300, defence is None),
         "defences": [defence] if defence else [],
     }
 
@@ -260,32 +260,32 @@ SETTINGS: Mapping[str, TestedIn] = {
     ),
     "pictures-early": TestedIn("the same after 20 rounds", small_pictures(BRIEFLY, rounds=20), PICTURES),
     "baskets": TestedIn(
-        "baskets, four parties with about 1,540 members, MLP, 40 rounds", baskets(FORWARD + UPDATES)
+        "15,000 baskets, four parties with 1,125 members, MLP, 30 rounds", baskets(FORWARD + UPDATES)
     ),
     "skewed": TestedIn(
         "the same, classes by Dirichlet(.1)", baskets(BRIEFLY, partition="dirichlet", beta=0.1)
     ),
-    "few-records": TestedIn("the same with 375 members a party", baskets(BRIEFLY, 5000)),
-    "many-parties": TestedIn("16 parties with about 380 members", baskets(BRIEFLY, parties=16)),
-    "narrow": TestedIn("baskets with one hidden layer of 64", baskets(BRIEFLY, model={"hidden": [64]})),
+    "few-records": TestedIn("the same with 281 members a party", baskets(BRIEFLY, 3750)),
+    "many-parties": TestedIn("16 parties with about 280 members", baskets(BRIEFLY, parties=16)),
+    "narrow": TestedIn("*baskets* with one hidden layer of 64", baskets(BRIEFLY, model={"hidden": [64]})),
     "fedsgd": TestedIn(
-        "8,000 baskets, four parties with 600 members, one hidden layer of 128, 400 rounds of one step (FedSGD)",
-        baskets(BRIEFLY, 8000, {"hidden": [128]}, rounds=400, algorithm="fedsgd", lr=1.0),
+        "6,000 baskets, four parties with 450 members, one hidden layer of 128, 400 rounds of one step (FedSGD)",
+        baskets(BRIEFLY, 6000, {"hidden": [128]}, rounds=400, algorithm="fedsgd", lr=1.0),
     ),
     "references": TestedIn(
-        "6,000 baskets, four parties with 450 members, 25 rounds, eight reference models a party",
+        "6,000 baskets, four parties with 450 members, 15 rounds, eight reference models a party",
         references(
             ["kta-logit", "kta-confidence", "lira", "distillation", "distillation-fraction", "fta-confidence"],
-            6000, {"models": 8}, rounds=25,
+            6000, {"models": 8}, rounds=15,
         ),
     ),
     "references-alone": TestedIn(
         "the same, and the reference models never see the target's answers (alpha 0)",
-        references(["kta-logit"], 6000, {"models": 8, "alpha": 0.0}, rounds=25),
+        references(["kta-confidence"], 6000, {"models": 8, "alpha": 0.0}, rounds=15),
     ),
     "references-copied": TestedIn(
         "the same, and they see nothing else (alpha 1)",
-        references(["kta-logit"], 6000, {"models": 8, "alpha": 1.0}, rounds=25),
+        references(["kta-confidence"], 6000, {"models": 8, "alpha": 1.0}, rounds=15),
     ),
     "references-skewed": TestedIn(
         "6,000 baskets, classes by Dirichlet(.5), 10 rounds of 3 epochs, four reference models a party",
@@ -304,7 +304,7 @@ SETTINGS: Mapping[str, TestedIn] = {
         "Shakespeare, 64 parties, 16 a round, LSTM with 64 units, noise .3", canaries_of_text, PLAYS
     ),
     "agg-sh": TestedIn(
-        "baskets, three parties with 3,000 members, 10 rounds of 5 epochs", series("agg-sh", 0.585, 0.2)
+        "12,000 baskets, three parties with about 1,750 members, 10 rounds of 5 epochs", series("agg-sh", 0.585, 0.2)
     ),
     "agg-mal": TestedIn("the same, each party isolated", series("agg-mal", 0.585, 0.2)),
     "do-sh": TestedIn("the same, a party is the adversary", series("do-sh", 0.439, 0.28)),
@@ -320,7 +320,8 @@ SETTINGS: Mapping[str, TestedIn] = {
         "diabetes (a regression), three parties with 66 patients, 10 rounds of 30 epochs", measurements, seeds=5
     ),
     "labels": TestedIn(
-        "5,000 baskets, five parties with 300 members, 10 rounds of 4 epochs, 3,000 labels a record", labels(3000)
+        "5,000 baskets, five parties with 300 members, 10 rounds of 4 epochs, 2,000 labels a record",
+        labels(2000, more=("tear-deepfool", "gradient-norm")),
     ),
     "labels-300": TestedIn("the same with 300 labels a record", labels(300)),
     "labels-masked": TestedIn(
@@ -333,7 +334,7 @@ SETTINGS: Mapping[str, TestedIn] = {
         labels_of_pictures, PICTURES,
     ),
     "labels-digits": TestedIn(
-        "MNIST, five parties with 480 members, MLP, 10 rounds of 4 epochs, 50 labels a record", labels_of_digits(),
+        "MNIST, five parties with 480 members, MLP, 10 rounds of 4 epochs, 100 labels a record", labels_of_digits(),
         DIGITS,
     ),
     "labels-digits-dp": TestedIn("the same under DP-SGD of epsilon 8", labels_of_digits(DP_SGD), DIGITS),

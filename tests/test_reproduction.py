@@ -1,37 +1,36 @@
 """The papers' claims: every one can be tested as it is written down, and is decided as it says."""
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from docs import make_reproduction
-from docs.make_reproduction import apart, asked, configured, holds, names
+from docs.make_reproduction import Seen, apart, asked, configured, figure_of, holds, looked_at, names
 from docs.reproduction_claims import (
     CLAIMS,
     CONFIRMED,
     CONTRADICTED,
     COST,
     NOT_RUN,
+    TASK,
     UNDECIDED,
     Above,
     Claim,
     Of,
     Within,
+    below,
 )
 from docs.reproduction_settings import FILTER, FILTER_OF_PEOPLE, LEAST, SETTINGS
+from fedaudit.questions import metric
 from fedaudit.types import Estimate
 from tests.worlds import in_turn
 
 SEEDS = range(LEAST)
 TESTED = [claim for claim in CLAIMS if isinstance(claim, Claim)]
-
-
-def figures(claim: Claim) -> list[Of]:
-    tests = [[test.first, test.second] if isinstance(test, Above) else [test.of] for test in claim.tests]
-    return [*(of for each in tests for of in each), *claim.beside]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -40,9 +39,14 @@ def test_a_setting_is_a_configuration_and_asks_for_all_that_is_looked_at(name: s
     assert config.federation.seed == 2
     assert getattr(config.data, "data_seed", 2) == 2  # people who are made up are others with another seed
     known = {str(name) for name in config.audit.attacks or ()} | ({"attribute"} if config.audit.attribute else set())
-    wanted = {of.attack for claim in TESTED for of in figures(claim) if of.setting == name}
+    wanted = [of for claim in TESTED for of in looked_at(claim) if of.setting == name]
     assert wanted
-    assert wanted <= known
+    assert {of.attack for of in wanted if of.metric != TASK} <= known
+    named = {of.metric for of in wanted} - {COST, TASK}
+    assert all(metric(one).least > -inf for one in named)  # a figure that nothing has would be "not run" for ever
+    assert {one.removeprefix("tpr@") for one in named if one.startswith("tpr@")} <= set(
+        map(str, config.audit.fpr or ())
+    )
     assert known & {FILTER, FILTER_OF_PEOPLE} or config.defences or name in ("roles", "writers")
 
 
@@ -141,11 +145,14 @@ def test_costs_are_compared_run_by_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds of an audit are no scores: their differences come from the runs, and may lie outside of -1 and 1."""
     spent = {"a": (5.0, 6.0, 7.0), "b": (2.0, 3.0, 4.0)}
 
-    def seen(of: Of) -> dict[int, tuple[Path, Any]]:
-        return {
-            seed: (Path(), SimpleNamespace(cost=SimpleNamespace(epochs=one)))
-            for seed, one in enumerate(spent[of.attack])
-        }
+    def seen(of: Of) -> dict[int, Seen]:
+        found = {}
+        for seed, epochs in enumerate(spent[of.attack]):
+            result: Any = SimpleNamespace(cost=SimpleNamespace(epochs=epochs))
+            figure = figure_of(cast(Any, None), result, COST)
+            assert figure is not None
+            found[seed] = Seen(Path(), result, figure)
+        return found
 
     monkeypatch.setattr(make_reproduction, "seen", seen)
     make_reproduction.difference.cache_clear()
@@ -160,5 +167,5 @@ def test_a_row_says_what_is_compared_and_what_was_asked() -> None:
     assert names(Above(Of("x", "a"), Of("y", "a"))) == ("a in *x*", "in *y*")
     assert asked(Within(Of("x", "a", metric="score-sd"), 0.4, 0.53)) == "0.4 to 0.53"
     assert asked(Within(Of("x", "a", metric="auc"), 0.7, 1.0)) == "above 0.7"
-    assert asked(Within(Of("x", "a", metric=COST), 0.0, 1.0)) == "0 to 1"
+    assert asked(below(Of("x", "a", metric=COST), 1.0)) == "at most 1"
     assert asked(Within(Of("x", "a", metric=COST), 100.0, float("inf"))) == "above 100"

@@ -118,6 +118,7 @@ def planted(**canary: Any) -> tuple[Planted, TorchTask, State]:
     watch, start = prepared.auditor.observers["canary"], prepared.task.initial(0)
     assert isinstance(watch, CanaryWatch)
     assert watch.game.crafted is not None
+    assert watch.game.crafted.canaries is not None
     return watch.game.crafted.canaries.at(prepared.task, start), prepared.task, start
 
 
