@@ -1,5 +1,6 @@
 """Benchmarks as they are published: small files of each format, made here, and what is wrong with some of them."""
 
+import contextlib
 import gzip
 import io
 import json
@@ -168,6 +169,19 @@ def test_the_original_archives(tmp_path: Path) -> None:
     damaged.write_bytes(gzip.compress(b"no archive"))
     with pytest.raises(FedauditError, match="cannot be read as a tar"):
         loaded(name="purchase100", path=str(damaged))
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("purchase100", "dataset_purchase"), ("cifar10", "cifar-10-batches-bin/data_batch_1.bin")]
+)
+def test_an_archive_with_a_byte_changed_is_read_or_refused(name: str, file: str, tmp_path: Path) -> None:
+    content = np.random.default_rng(0).integers(48, 58, 4 * 3073, dtype=np.uint8).tobytes()
+    whole = archive(tmp_path / "whole.tgz", {file: content}).read_bytes()
+    damaged = tmp_path / "damaged.tgz"
+    for place in range(0, len(whole), max(1, len(whole) // 60)):
+        damaged.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        with contextlib.suppress(FedauditError):
+            loaded(name=name, path=str(damaged))
 
 
 # ------------------------------------------------------------------ CIFAR in its Python version

@@ -156,7 +156,7 @@ def _from_archive(name: str, path: Path) -> dict[str, bytes]:
                 content = archive.extractfile(entry) if entry.isfile() and file in wanted else None
                 if content is not None:
                     found[file] = content.read()
-    except (tarfile.TarError, OSError, EOFError) as error:
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise _wrong_cifar(name, "cifar-archive", f"{path} cannot be read as a tar archive: {error}") from None
     return found
 

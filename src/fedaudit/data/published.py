@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import tarfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -212,7 +213,7 @@ def _from_archive(name: str, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
                 content = archive.extractfile(entry) if part and entry.isfile() else None
                 if content is not None:
                     found[part] = _table(path, content)
-    except (tarfile.TarError, OSError, EOFError) as error:
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise _not_shokri(path, f"it cannot be read as a tar archive ({type(error).__name__})") from None
     if "table" in found:
         return found["table"][:, 1:], found["table"][:, 0].astype(np.int64)

@@ -356,11 +356,11 @@ def of_membership(entry: AuditResult) -> bool:
     return question is not None and question.of_membership and entry.attack != BLIND
 
 
-def main_figure(entry: AuditResult) -> list[str]:
+def main_figure(entry: AuditResult) -> str | None:
     """The name of the figure that sums a result up; none where the question has none, or no value."""
     question = of(entry)
     names = question.main if question else ()
-    return [name for name in names if (one := entry.estimates.get(name)) is not None and one.value is not None][:1]
+    return next((name for name in names if (one := entry.estimates.get(name)) and one.value is not None), None)
 
 
 def asked_by() -> dict[str, str]:

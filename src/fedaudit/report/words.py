@@ -116,13 +116,14 @@ def summed_up(results: Results) -> list[str]:
     """What other questions than membership found, a sentence for each result: its main figure beside guessing."""
     told = []
     for entry in others(results):
-        for name in main_figure(entry):
-            figure, about = entry.estimates[name], metric(name)
-            place = f"{entry.attack}, seen from {entry.vantage} on {entry.model} models"
-            said = f"{place}: {about.title} {full_text(name, figure)}, with {confidence(figure)} confidence"
-            if about.chance is not None:
-                said += f"; guessing gives {number_text(name, about.chance)}, {beside_guessing(figure, about.chance)}"
-            told.append(f"{said}.")
+        if (name := main_figure(entry)) is None:
+            continue
+        figure, about = entry.estimates[name], metric(name)
+        place = f"{entry.attack}, seen from {entry.vantage} on {entry.model} models"
+        said = f"{place}: {about.title} {full_text(name, figure)}, with {confidence(figure)} confidence"
+        if about.chance is not None:
+            said += f"; guessing gives {number_text(name, about.chance)}, {beside_guessing(figure, about.chance)}"
+        told.append(f"{said}.")
     return told
 
 

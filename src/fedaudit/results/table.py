@@ -54,8 +54,10 @@ class Wanted:
     usual: tuple[str, ...]
 
     def of(self, entry: AuditResult) -> list[str]:
-        names = self.named or (self.usual if of_membership(entry) or entry.attack == BLIND else main_figure(entry))
-        return [name for name in names if name in entry.estimates]
+        if self.named or of_membership(entry) or entry.attack == BLIND:
+            return [name for name in self.named or self.usual if name in entry.estimates]
+        main = main_figure(entry)
+        return [main] if main else []
 
     def place(self, name: str) -> int:
         order = self.named or self.usual

@@ -154,9 +154,9 @@ def crafted(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind
     if not np.isfinite(seen.score).any():
         what = f"every canary is dead: {seen.norm.max():.2g} of the clip norm at most, health {seen.health.max():.4f}"
         todo = "Set a smaller clip, or craft with more audit.canary.steps or another target."
-        if claim.clip is not None:
-            within = f"{seen.norm.max() * claim.clip:.1g}"
-            todo = f'Set a clip of {within} or less in [[defences]]; with federation.optimizer = "sgd" more steps help.'
+        if claim.clip is not None and seen.norm.max() > 0:
+            half = f"{seen.norm.max() * claim.clip / 2:.1g}"  # rounding does not lead beyond the whole
+            todo = f'Set a clip of {half} or less in [[defences]]; with federation.optimizer = "sgd" more steps help.'
         raise FedauditError("canary-dead", what, todo)
     found = figures(seen, claim.delta, confidence)
     found["canary-norm"] = range_of(seen.norm, seen, "canary-norm", "|u_c| / C", confidence)
