@@ -4,7 +4,7 @@
 
 Scores of a canary that is orthogonal to everybody else: N(1, sigma) with it, N(0, sigma) without it. By the recipe of
 the paper (the largest plug-in epsilon over all thresholds at delta 1/n, the noise that a Gaussian mechanism would have
-at that epsilon, all rounds composed by Renyi accounting), for more and more probes. Two minutes on one core.
+at that epsilon, all rounds composed by Renyi accounting), for more and more probes. A minute or two on one core.
 """
 
 from __future__ import annotations
