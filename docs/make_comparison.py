@@ -401,12 +401,13 @@ PEERS = ("opacus", "dp-accounting", "jax-privacy", "scikit-learn", "adversarial-
 READ = {
     "gradients": "The peers form every record's gradient; what an audit needs of it are two numbers, which the layers' "
     "inputs and output gradients give without forming it.",
-    "dp-sgd": "No rival: the defence takes its steps by Opacus, and only draws its batches itself.",
-    "accounting": "Built on dp-accounting, whose finer cells take longer for the same digits. RDP is an upper bound.",
+    "dp-sgd": "fedaudit itself uses Opacus here, and only draws its own batches.",
+    "accounting": "Built on dp-accounting, whose default grid is finer and slower, with the same digits. RDP is an "
+    "upper bound.",
     "bounds": "A bound that is proved may lie above the truth in 5 of 100 worlds. The larger the mean, the more is "
-    "proved by the same scores. The last kind holds only if the mechanism is Gaussian.",
+    "proved by the same scores. The two Gaussian rows hold only if the mechanism is Gaussian.",
     "curves": "The same number; the time of ours includes the interval.",
-    "membership": "ART is told half of the members, and the best of its models is to be taken; ours know no member. "
+    "membership": "ART is told half of the members; compare with its best model. Ours know no member. "
     "The first row of ours looks at the same answers as ART. The others see all rounds, or gradients.",
     "labels": "A smaller distance is a better search: the true one is smaller than all of them.",
     "simulation": "Flower simulates a deployment, with messages and processes of its own; a study of many small "
@@ -420,8 +421,8 @@ def page(kept: dict[str, Any]) -> str:
         "",
         "What fedaudit computes, and what a library made for it computes on the same work, by",
         "`make compare` (`docs/make_comparison.py`). Settings of peers are tuned where there is something",
-        "to tune. Times by themselves mean little; ratios come from runs in turn, and in the simulation from one run",
-        "after the other.",
+        "to tune. Times alone mean little. Ratios are of runs that alternate; in the simulation one run follows the",
+        "other.",
     ]
     for name, (part, columns, title) in PARTS.items():
         lines += ["", f"## {title}", "", str(part.__doc__).split("\n")[0], ""]

@@ -318,26 +318,26 @@ Made by `make reproduce` (`docs/make_reproduction.py`). The claims, and how each
 `reproduction_claims.py`; the federations in `reproduction_settings.py`. A figure on other data than the paper's is a
 counterpart, not a repetition.
 
-- **Verdicts.** A claim is *confirmed* if what is asked holds with the whole interval, *contradicted* if the whole
-  interval lies on the other side, and otherwise left open. Where several comparisons are asked, all must hold, and one
-  that lies on the other side contradicts. Intervals are not corrected for the number of comparisons: of twenty, one is
-  expected to miss.
+- **Verdicts.** *Confirmed*: the whole interval passes the test. *Contradicted*: the whole interval fails it. Otherwise
+  the interval leaves it open. Of several comparisons all must pass, and one that is contradicted contradicts the claim;
+  intervals are not corrected for their number: of twenty, one is expected to miss. *Not run with three seeds*: there is
+  less, named in the row. *Not testable here*: the row says what it would take.
 - **Intervals** are 95 %, for the mean over all possible training runs: the spread over seeds (Student's t), and the
-  error of measuring each run. What is trained here has three seeds at least; the last table has them, how much the
-  model has learnt, and the command for each setting.
+  error of measuring each run. Every setting trained here has at least three seeds; the last table lists them, the
+  model's accuracy and the command.
 - **†** The test was written down, or its number of seeds raised, when figures of its setting, or of one like it, had
   been seen.
 - **Models.** *Local* ones are those that a server sees of each party, *global* ones those that every party sees.
-- **Figures.** tpr@0.01: the share of members that are found while 1 % of outsiders are accused; the rate may be another
-  than the published one. auc: 1/2 is guessing. accuracy: at the threshold that the adversary's own records give, with
+- **Figures.** tpr@0.01: the share of members that are found while 1 % of outsiders are accused; the rate may differ
+  from the published one. auc: 1/2 is guessing. accuracy: at the threshold that the adversary's own records give, with
   as many members as others; .5 is guessing. balanced-accuracy@25: the same for people, of whom the adversary knows 25
-  on each side. cost: time of the audit in a round, over that of one epoch of a party. task: the share of outsiders that
-  the last model is right on.
+  on each side. cost: time of the audit in a round, over that of one epoch of a party. task: accuracy of the last model
+  on outsiders.
 - **Canaries.** score-sd: the spread of the scores, in clip norms. accuracy: the share of probes in which the canary was
   rightly called present or absent, at a score of 1/2. canary-health: how much of the loss crafting removed; 1 is all.
 - **Attributes.** members-auc: how well the attack names the attribute of members; blind-auc: how well a classifier
   does that sees no model. excess-over-blind and members-minus-nonmembers are differences of AUCs.
-- **The matched filter** stands beside every attack on membership, as the strongest that we know.
+- **The matched filter** stands beside every attack on membership; it is often, not always, the strongest.
 """
 
 
@@ -422,7 +422,7 @@ def words(estimate: Estimate | None) -> str:
 
 
 def settings() -> Iterator[str]:
-    yield "| setting | what it is | right on members | on others | seeds here | command |"
+    yield "| setting | what it is | accuracy on members | on others | seeds here | command |"
     yield "|---|---|---|---|---|---|"
     for name, setting in SETTINGS.items():
         done = [str(seed) for seed in ended(name)]

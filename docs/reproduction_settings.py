@@ -258,15 +258,15 @@ SETTINGS: Mapping[str, TestedIn] = {
         "CIFAR-100 at 16 x 16, four parties with 375 members, MLP, 60 rounds of 5 epochs",
         small_pictures(FORWARD + UPDATES), PICTURES,
     ),
-    "pictures-early": TestedIn("the same after 20 rounds", small_pictures(BRIEFLY, rounds=20), PICTURES),
+    "pictures-early": TestedIn("*small-pictures* after 20 rounds", small_pictures(BRIEFLY, rounds=20), PICTURES),
     "baskets": TestedIn(
         "15,000 baskets, four parties with 1,125 members, MLP, 30 rounds", baskets(FORWARD + UPDATES)
     ),
     "skewed": TestedIn(
-        "the same, classes by Dirichlet(.1)", baskets(BRIEFLY, partition="dirichlet", beta=0.1)
+        "*baskets*, classes by Dirichlet(.1)", baskets(BRIEFLY, partition="dirichlet", beta=0.1)
     ),
-    "few-records": TestedIn("the same with 281 members a party", baskets(BRIEFLY, 3750)),
-    "many-parties": TestedIn("16 parties with about 280 members", baskets(BRIEFLY, parties=16)),
+    "few-records": TestedIn("*baskets*, 281 members a party", baskets(BRIEFLY, 3750)),
+    "many-parties": TestedIn("*baskets*, 16 parties with about 280 members", baskets(BRIEFLY, parties=16)),
     "narrow": TestedIn("*baskets* with one hidden layer of 64", baskets(BRIEFLY, model={"hidden": [64]})),
     "fedsgd": TestedIn(
         "6,000 baskets, four parties with 450 members, one hidden layer of 128, 400 rounds of one step (FedSGD)",
@@ -280,11 +280,11 @@ SETTINGS: Mapping[str, TestedIn] = {
         ),
     ),
     "references-alone": TestedIn(
-        "the same, and the reference models never see the target's answers (alpha 0)",
+        "*references*, whose reference models never see the target's answers (alpha 0)",
         references(["kta-confidence"], 6000, {"models": 8, "alpha": 0.0}, rounds=15),
     ),
     "references-copied": TestedIn(
-        "the same, and they see nothing else (alpha 1)",
+        "*references*, whose reference models see nothing else (alpha 1)",
         references(["kta-confidence"], 6000, {"models": 8, "alpha": 1.0}, rounds=15),
     ),
     "references-skewed": TestedIn(
@@ -295,7 +295,7 @@ SETTINGS: Mapping[str, TestedIn] = {
         ),
     ),
     "canaries": TestedIn("CIFAR-10, 640 parties with one picture, 64 a round, noise .423", canaries, CIFAR10),
-    "canaries-silent": TestedIn("the same with next to no noise", canaries_without_noise, CIFAR10),
+    "canaries-silent": TestedIn("*canaries* with next to no noise", canaries_without_noise, CIFAR10),
     "canaries-learnt": TestedIn(
         "MNIST, 640 parties with about 14 pictures, 64 a round, noise .423, after 25 rounds", canaries_of_digits,
         DIGITS,
@@ -306,10 +306,10 @@ SETTINGS: Mapping[str, TestedIn] = {
     "agg-sh": TestedIn(
         "12,000 baskets, three parties with about 1,750 members, 10 rounds of 5 epochs", series("agg-sh", 0.585, 0.2)
     ),
-    "agg-mal": TestedIn("the same, each party isolated", series("agg-mal", 0.585, 0.2)),
-    "do-sh": TestedIn("the same, a party is the adversary", series("do-sh", 0.439, 0.28)),
+    "agg-mal": TestedIn("*agg-sh*, each party isolated", series("agg-mal", 0.585, 0.2)),
+    "do-sh": TestedIn("*agg-sh*, a party is the adversary", series("do-sh", 0.439, 0.28)),
     "agg-sh-1200": TestedIn(
-        "agg-sh with 1,200 members a party", series("agg-sh", 0.3, 0.35, 16000)
+        "*agg-sh* with 1,200 members a party", series("agg-sh", 0.3, 0.35, 16000)
     ),
     "agg-sh-pictures": TestedIn(
         "CIFAR-100 at 16 x 16, three parties with 1,200 members, the paper's CNN, 10 rounds of 5 epochs",
@@ -323,12 +323,12 @@ SETTINGS: Mapping[str, TestedIn] = {
         "5,000 baskets, five parties with 300 members, 10 rounds of 4 epochs, 2,000 labels a record",
         labels(2000, more=("tear-deepfool", "gradient-norm")),
     ),
-    "labels-300": TestedIn("the same with 300 labels a record", labels(300)),
+    "labels-300": TestedIn("*labels* with 300 labels a record", labels(300)),
     "labels-masked": TestedIn(
-        "the same with MemGuard, which changes what the model answers",
+        "*labels-300* with MemGuard, which changes what the model answers",
         labels(300, {"name": "memguard", "strength": 1.0}),
     ),
-    "labels-dp": TestedIn("labels-300 under DP-SGD of epsilon 8", labels(300, DP_SGD)),
+    "labels-dp": TestedIn("*labels-300* under DP-SGD of epsilon 8", labels(300, DP_SGD)),
     "labels-cnn": TestedIn(
         "CIFAR-100 at 16 x 16, five parties with 150 members, CNN, 6 rounds of 20 epochs, 100 labels a record",
         labels_of_pictures, PICTURES,
@@ -337,7 +337,7 @@ SETTINGS: Mapping[str, TestedIn] = {
         "MNIST, five parties with 480 members, MLP, 10 rounds of 4 epochs, 100 labels a record", labels_of_digits(),
         DIGITS,
     ),
-    "labels-digits-dp": TestedIn("the same under DP-SGD of epsilon 8", labels_of_digits(DP_SGD), DIGITS),
+    "labels-digits-dp": TestedIn("*labels-digits* under DP-SGD of epsilon 8", labels_of_digits(DP_SGD), DIGITS),
     "subjects-A": TestedIn("synthetic federation A, as examples/subjects-A.toml", synthetic("A")),
     "subjects-A-early": TestedIn("A after two rounds", synthetic("A", rounds=2)),
     "subjects-C": TestedIn("synthetic federation C", synthetic("C")),
@@ -352,28 +352,32 @@ SETTINGS: Mapping[str, TestedIn] = {
     ),
     "subjects-F": TestedIn("synthetic federation F", synthetic("F"), seeds=5),
     "people-open": TestedIn(
-        "A with 1,000 records a user, 20 rounds, batches of 20: without a promise", private_people()
+        "A with 1,000 records a user, 20 rounds, batches of 20, without DP", private_people()
     ),
-    "people-items-dp": TestedIn("the same under DP-SGD: epsilon 2 for a record", private_people({"name": "dp-sgd"})),
+    "people-items-dp": TestedIn(
+        "*people-open* under DP-SGD: epsilon 2 for a record", private_people({"name": "dp-sgd"})
+    ),
     "people-users-dp": TestedIn(
-        "the same under local DP of whole updates: epsilon 2 for a party",
+        "*people-open* under local DP of whole updates: epsilon 2 for a party",
         private_people({"name": "dp-fedavg", "local": True}),
     ),
     "people-people-dp": TestedIn(
-        "the same under HiGradAvgDP: epsilon 2 for a person", private_people({"name": "higradavg"})
+        "*people-open* under HiGradAvgDP: epsilon 2 for a person", private_people({"name": "higradavg"})
     ),
-    "households": TestedIn("baskets, households of 16 parties, none in two, 10 rounds of 4 epochs", households()),
-    "other-records": TestedIn("the same, and the adversary has other records of them", households(fresh=0.5)),
+    "households": TestedIn("baskets, 16 parties, each household in one of them, 10 rounds of 4 epochs", households()),
+    "other-records": TestedIn("*households*, and the adversary has other records of them", households(fresh=0.5)),
     "scattered": TestedIn(
-        "the same with the very records, every household in all parties", households(split_subjects=True)
+        "*households*, each household in all parties", households(split_subjects=True)
     ),
-    "one-place": TestedIn("the same with all records in one place", households(parties=1)),
-    "items-dp": TestedIn("households under DP-SGD: epsilon 4 for a record", households({"name": "dp-sgd"})),
+    "one-place": TestedIn("*households*, all records in one place", households(parties=1)),
+    "items-dp": TestedIn("*households* under DP-SGD: epsilon 4 for a record", households({"name": "dp-sgd"})),
     "users-dp": TestedIn(
-        "households under local DP of whole updates: epsilon 4 for a party",
+        "*households* under local DP of whole updates: epsilon 4 for a party",
         households({"name": "dp-fedavg", "local": True}),
     ),
-    "people-dp": TestedIn("households under HiGradAvgDP: epsilon 4 for a household", households({"name": "higradavg"})),
+    "people-dp": TestedIn(
+        "*households* under HiGradAvgDP: epsilon 4 for a household", households({"name": "higradavg"})
+    ),
     "writers": TestedIn(
         "MNIST, writers over 16 parties, 8 rounds",
         people("mnist", "mnist.npz", {"hidden": [128]}, parties=16, split_subjects=True, rounds=8), DIGITS,
