@@ -135,7 +135,9 @@ def train(job: tuple[str, int, Path], _: Tell) -> None:
 def of_this_setting(folder: Path, name: str, seed: int, data: Path) -> bool:
     try:
         continued(folder, load_manifest(folder), configured(name, seed, data))
-    except FedauditError:
+    except FedauditError as error:
+        if error.code != "other-run":
+            raise
         return False
     return True
 

@@ -25,6 +25,8 @@ from docs.reproduction_claims import (
     below,
 )
 from docs.reproduction_settings import FILTER, FILTER_OF_PEOPLE, LEAST, SETTINGS
+from docs.reproduction_settings import TestedIn as Setting
+from fedaudit.errors import FedauditError
 from fedaudit.questions import metric
 from fedaudit.types import Estimate
 from tests.worlds import in_turn
@@ -87,6 +89,31 @@ def test_a_setting_has_as_many_seeds_as_it_asks_for_or_more(tmp_path: Path, monk
         assert sorted(trained) == sorted(
             [*(f"cells-{seed}" for seed in range(cells)), *(f"baskets-{seed}" for seed in range(baskets))]
         )
+
+
+def test_a_run_of_a_setting_that_has_changed_is_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the setting as it is now is left as it was, and a damaged one is not thrown away unseen."""
+
+    def setting(rounds: int) -> Setting:
+        raw = {"data": {"name": "breast-cancer"}, "federation": {"rounds": rounds}, "audit": {"attacks": ["loss"]}}
+        return Setting("small", lambda _: raw)
+
+    monkeypatch.chdir(tmp_path)
+    folder = make_reproduction.RUNS / "small-0"
+    seen = []
+    for rounds in (2, 2, 3):
+        monkeypatch.setattr(make_reproduction, "SETTINGS", {"small": setting(rounds)})
+        make_reproduction.read.cache_clear()
+        before = make_reproduction.ended("small")
+        make_reproduction.train(("small", 0, make_reproduction.RUNS / "data"), lambda *_: None)
+        (_, document) = make_reproduction.ended("small")[0]
+        seen.append((len(before), document.run.rounds, (folder / "run.json").stat().st_mtime_ns))
+    assert [(ended, rounds) for ended, rounds, _ in seen] == [(0, 2), (1, 2), (0, 3)]
+    assert seen[0][2] == seen[1][2]
+    (folder / "run.json").write_bytes(b"{")
+    with pytest.raises(FedauditError, match=r"changed|not as it was"):
+        make_reproduction.train(("small", 0, make_reproduction.RUNS / "data"), lambda *_: None)
+    assert (folder / "results.json").is_file()
 
 
 def test_a_page_that_is_cut_off_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,6 +78,11 @@ def test_shakespeare_of_leaf_keeps_windows_that_share_no_character(tmp_path: Pat
     spelled = {"".join(found.vocabulary[t] for t in row) for row in found.records.x}
     assert spelled == {text[0:10], text[11:21], text[22:32]}
     assert np.array_equal(found.records.x[:, 1:], found.records.y[:, :-1])
+    sampled = [0, 2, 3, 11, 13, 24]  # as LEAF's iid split leaves them
+    some = [windows[i] for i in sampled], [following[i] for i in sampled]
+    found = loaded(name="leaf", path=str(leaf(path, {"ROMEO": some, "JULIET": some})))
+    each = sorted("".join(found.vocabulary[t] for t in row) for row in found.records.x)
+    assert each == sorted(2 * [text[0:10], text[11:21], text[24:34]])
 
 
 def test_tweets_become_words(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+from fedaudit.questions.record import QUESTION
 from fedaudit.report.html import render
 from fedaudit.report.panels import labels_only
 from fedaudit.report.values import cleaned
+from fedaudit.stats.wording import DECISIONS, full_text
 from fedaudit.types import Cost, Curve
 from tests.report.builder import minimal, read
 
@@ -54,3 +56,16 @@ def test_a_single_round_has_no_curve_and_the_table_remains() -> None:
     assert panel is not None
     assert panel.figures == []
     assert len(panel.tables[0][1].rows) == 1
+
+
+def test_what_an_adversary_decided_is_a_table_of_its_own() -> None:
+    whole = read(minimal())
+    assert 'id="decisions"' not in render(whole)
+    first, *rest = whole.results
+    decided = {name: replace(first.estimates["auc"], name=name, value=0.7, low=0.6, high=0.8) for name in DECISIONS}
+    first = replace(first, party=None, estimates={**first.estimates, **decided})
+    shown = replace(whole, results=[first, *rest])
+    assert 'id="decisions"' in render(shown)
+    ((_, table),) = QUESTION.sections(cleaned(shown))[0].panels[0].tables
+    assert table.head[3:] == ("accuracy", "precision", "recall", "F1")
+    assert [row[3:] for row in table.rows] == [[full_text(name, decided[name]) for name in DECISIONS]]

@@ -36,6 +36,7 @@ MNIST_PIXELS = 28 * 28
 TEXT_OF_TWEET = 4  # a tweet is its number, time, query, user and text
 WORDS, TWEET = 10_000, 25  # the commonest words of tweets, and how many of a tweet count
 PAD, UNKNOWN = 0, 1
+LEAST_SHARED = 8  # characters that end one window and begin another: more than chance
 
 
 class LeafOptions(DataOptions):
@@ -107,18 +108,26 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _characters(options: LeafOptions, x: list[str], y: list[str], users: NDArray[np.str_]) -> Dataset:
-    """Each window with the character that follows it. LEAF's windows move on by one character; windows that share none
-    are kept, so that no record holds the text of another one."""
+    """Each window with the character that follows it. LEAF's windows move on by one character, or by more where it has
+    sampled them; windows that share none are kept, so that no record holds the text of another one."""
     length = len(x[0])
     if not length or any(len(each) != length for each in x) or any(not isinstance(c, str) or len(c) != 1 for c in y):
         raise _not_leaf(options.path, "the texts differ in length, or a label is no single character")
-    kept, offset = [], 0
-    for i in range(len(x)):
-        goes_on = i > 0 and users[i] == users[i - 1] and x[i] == x[i - 1][1:] + y[i - 1]
-        offset = offset + 1 if goes_on else 0
+    text = [window + following for window, following in zip(x, y, strict=True)]
+    kept: list[int] = []
+    offset = 0  # from the last window that was kept
+    for i, each in enumerate(text):
+        if not kept or users[kept[-1]] != users[i]:
+            offset = 0
+        elif each[:-1] == text[i - 1][1:]:
+            offset += 1
+        else:
+            shared = (n for n in range(length, LEAST_SHARED - 1, -1) if text[kept[-1]].endswith(each[:n]))
+            offset = length + 1 - next(shared, length + 1)
         if offset % (length + 1) == 0:
             kept.append(i)
-    text = [x[i] + y[i] for i in kept]
+            offset = 0
+    text = [text[i] for i in kept]
     known, tokens = np.unique([list(each) for each in text], return_inverse=True)
     tokens = tokens.reshape(len(text), length + 1)
     found = dataset(options.path.stem, tokens[:, :-1], tokens[:, 1:], subject=users[kept], tokens=True)

@@ -9,6 +9,7 @@ from fedaudit.report.shapes import Matrix, MatrixCell, PageSection, Panel, Recip
 from fedaudit.report.values import Results
 from fedaudit.report.words import ADVERSARIES, Adversary, Finding, ValueText, adversary
 from fedaudit.stats.wording import (
+    DECISIONS,
     NONE,
     confidence,
     count,
@@ -344,8 +345,8 @@ class RepeatedMeasure:
 
 
 def repeated(results: Results) -> Iterator[RepeatedMeasure]:
-    """Of each attack the TPR that is quoted, and AUC; where it has neither, everything it has."""
-    quoted = [name for name in (words.main_tpr(results), "auc") if name]
+    """Of each attack the TPR that is quoted, AUC and what it decided; where it has none of these, everything it has."""
+    quoted = [name for name in (words.main_tpr(results), "auc", *DECISIONS) if name]
     for entry in results.run.attacks_over_runs:
         names = [name for name in quoted if name in entry.estimates] or list(entry.estimates)
         blind = entry.attack == "blind"

@@ -25,6 +25,7 @@ from fedaudit.stats.blocks import Block, Groups, numbered, ranked, too_few
 from fedaudit.stats.intervals import few_subjects_factor, proportion
 from fedaudit.stats.ranking import auc, parts_of, pool, pooled_auc, rare_ends, widened
 from fedaudit.stats.roc import tpr_at_fpr
+from fedaudit.stats.wording import DECISIONS
 from fedaudit.types import Bools, Estimate, Floats
 
 
@@ -231,8 +232,7 @@ def decisions(blocks: Sequence[Block], threshold: float | None, confidence: floa
     both = recall.n_pos + recall.n_neg, calls[0].n_pos + calls[0].n_neg
     if threshold is None or not all(both):
         why = "no threshold was fixed" if threshold is None else "nobody is left to count"
-        names = ("accuracy", "precision", "recall", "f1-balanced")
-        return {n: Estimate(n, None, None, None, confidence, _AT, "measured", *both, reason=why) for n in names}
+        return {n: Estimate(n, None, None, None, confidence, _AT, "measured", *both, reason=why) for n in DECISIONS}
     t, t_low, t_high = _ends(recall)
     f, f_low, f_high = _ends(calls[0])
     low = (1 + t - f) / 2 - math.hypot(t - t_low, f_high - f) / 2

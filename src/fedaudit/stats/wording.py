@@ -8,6 +8,7 @@ from fedaudit.questions import metric, of_membership
 from fedaudit.types import AuditResult, Curve, Estimate, Headline
 
 NONE = "–"
+DECISIONS = ("accuracy", "precision", "recall", "f1-balanced")  # of an adversary who says yes or no
 TPR = re.compile(r"tpr@(\d+(?:\.\d+)?(?:e-\d+)?)", re.IGNORECASE)
 
 

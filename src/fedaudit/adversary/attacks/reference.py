@@ -7,8 +7,8 @@ Adversary: a party that invests computation. *Informed* attacks are a party's au
 trained on its own records, each in half of the sets. *Outside* attacks (`outside-...`) use references trained on data
 of the adversary's own, and so know only how a record looks to models that never saw it.
 
-1. A bank of references follows the federation, an epoch a round (`adversary.shadow`); alpha says how much they imitate
-   the target: as configured for KTA, 0 for LiRA and RMIA, 1 for distillation.
+1. A bank of references follows the federation, as many epochs a round as a party (`adversary.shadow`); alpha says how
+   much they imitate the target: as configured for KTA, 0 for LiRA and RMIA, 1 for distillation.
 2. A statistic of the record under the target and under every reference: the slope of a metric over the rounds (kta-*,
    rmia-slope), or the rescaled logit under the last model (the others).
 3. kta-*, lira: one Gaussian for the references that had the record, one for those that had not; the score is the log

@@ -10,6 +10,8 @@ from fedaudit.types import ModelKind, Vantage
 
 if TYPE_CHECKING:
     from fedaudit.audit.case import Case
+    from fedaudit.report.shapes import PageSection
+    from fedaudit.report.values import Results
 
 AUC = Metric("auc", "AUC", chance=0.5)
 TPR = Metric("tpr", "TPR at {at} FPR", "share")
@@ -35,6 +37,30 @@ class Record(Question):
         from fedaudit.questions.record.judge import judge
 
         return judge(case, attack, vantage, model)
+
+    def sections(self, results: Results) -> list[PageSection]:
+        """Decisions about records, at a threshold that was fixed on the adversary's own."""
+        from fedaudit.report import words
+        from fedaudit.report.shapes import PageSection, Panel, Table
+        from fedaudit.stats.wording import DECISIONS, full_text
+
+        rows = [
+            [entry.attack, words.adversary(entry.vantage).title, entry.model]
+            + [full_text(name, entry.estimates[name]) for name in DECISIONS]
+            for entry in words.pooled(results)
+            if entry.estimates.keys() >= set(DECISIONS)
+        ]
+        if not rows:
+            return []
+        lead = (
+            "These adversaries have records of their own and fix a threshold on them; then they say yes or no for each "
+            "record of others. Members and outsiders count as if there were as many of each: guessing has an accuracy "
+            "of 0.5, and whoever says yes to everybody an F1 of 0.667."
+        )
+        table = Table(("attack", "adversary", "model", "accuracy", "precision", "recall", "F1"), rows)
+        return [
+            PageSection("decisions", "Yes or no, record by record", "Yes or no", [Panel(lead, tables=[("", table)])])
+        ]
 
 
 QUESTION = Record()
