@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -234,7 +235,7 @@ def curves() -> list[Row]:
 
 SEEDS = (0, 1, 2)
 OURS = ("loss", "fta-confidence", "gradient-cosine", "matched-filter")
-KINDS = ("rf", "gb", "lr", "knn", "nn")
+KINDS, SEEN = ("rf", "gb", "lr", "knn", "nn"), ("prediction", "loss")  # models of ART's, and what they see
 
 
 def membership() -> list[Row]:
@@ -252,13 +253,13 @@ def membership() -> list[Row]:
             blocks = blocks_of(table, name, "global")
             found.setdefault(("fedaudit", name), []).append((auc(blocks), tpr_at_fpr(blocks, 0.01)))
         rows, role = prepared.game.candidates.rows, prepared.game.truth.role
-        for kind in KINDS if installed("adversarial-robustness-toolbox") else ():
-            who = "ART", f"MembershipInferenceBlackBox, {kind}, knows half of the members"
-            found.setdefault(who, []).append(_art(prepared.task, last.aggregate, rows, role, kind))
+        for kind, seen in product(KINDS, SEEN) if installed("adversarial-robustness-toolbox") else ():
+            who = "ART", f"MembershipInferenceBlackBox, {kind} on the {seen}, knows half of the members"
+            found.setdefault(who, []).append(_art(prepared.task, last.aggregate, rows, role, kind, seen))
     return [(*who, _mean([area for area, _ in runs]), _mean([tpr for _, tpr in runs])) for who, runs in found.items()]
 
 
-def _art(task: TorchTask, state: Any, rows: Records, role: Any, kind: str) -> tuple[Estimate, Estimate]:
+def _art(task: TorchTask, state: Any, rows: Records, role: Any, kind: str, seen: str) -> tuple[Estimate, Estimate]:
     """It is taught with half of the members and half of the evaluation non-members, and asked about the others."""
     from art.attacks.inference.membership_inference import MembershipInferenceBlackBox
     from art.estimators.classification import PyTorchClassifier
@@ -271,7 +272,7 @@ def _art(task: TorchTask, state: Any, rows: Records, role: Any, kind: str) -> tu
     for each in Role:
         mine = order[role[order] == each.value]
         known[each], asked[each] = mine[: len(mine) // 2], mine[len(mine) // 2 :]
-    attack = MembershipInferenceBlackBox(target, attack_model_type=kind)
+    attack = MembershipInferenceBlackBox(target, attack_model_type=kind, input_type=seen)
     ins, outs = known[Role.MEMBER], known[Role.EVALUATION]
     attack.fit(rows.x[ins], rows.y[ins], rows.x[outs], rows.y[outs])
     scores = {

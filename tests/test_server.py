@@ -124,7 +124,7 @@ def links(page: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("address", ["/", "/events", "/run/0", "/run/0/report", "/compare?run=0", "/nothing"])
 @pytest.mark.parametrize("cookie", [None, "", "wrong", TOKEN[:-1], TOKEN + "x", "\u00e9"])
-def test_without_the_token_nothing_is_told(browser: Browser, address: str, cookie: str | None) -> None:
+def test_S3_without_the_token_nothing_is_told(browser: Browser, address: str, cookie: str | None) -> None:
     answer = browser.get(address, cookie=cookie, headers={"cookie": f"fedaudit={cookie}".encode()} if cookie else {})
     assert answer.status_code == 403
     assert "done" not in answer.text
@@ -410,7 +410,7 @@ def test_a_new_round_is_sent_within_two_seconds_and_ctrl_c_ends_it_cleanly(serve
     assert said.strip() == "Stopped. The runs go on by themselves."
 
 
-def test_only_this_machine_is_listened_to_and_a_busy_port_is_told(tmp_path: Path) -> None:
+def test_S3_only_this_machine_is_listened_to_and_a_busy_port_is_told(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
