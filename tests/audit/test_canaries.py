@@ -305,6 +305,8 @@ def test_a_run_is_written_shown_and_judged_again(tmp_path: Path, monkeypatch: py
     ranks = full_text("epsilon-ranks", result.estimates["epsilon-ranks"])
     (said,) = [line for line in lines if line.startswith("canife, seen from secagg-server on global models")]
     assert f"{metric('epsilon-ranks').title} {ranks}, with 95 % confidence" in said
+    assert [line.split()[0] for line in lines[-3:]] == ["client", *2 * ["secagg-server"]]  # a headline for each
+    assert f"{ranks} {metric('epsilon-ranks').title}" in lines[-1]
     replayed = replay(tmp_path / "run", [], tmp_path / "again", silent)
     (again_judged,) = [r for r in replayed.results if r.attack == "canife"]
     assert again_judged.estimates == result.estimates

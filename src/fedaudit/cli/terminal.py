@@ -106,7 +106,16 @@ def write_report(
 
 def say(document: "Document", written: Path | None) -> None:
     from fedaudit.report.values import cleaned
-    from fedaudit.report.words import details, figures_of, others, spread, summary, verdict, warnings
+    from fedaudit.report.words import (
+        details,
+        figures_of,
+        others,
+        spread,
+        summary,
+        summary_of_others,
+        verdict,
+        warnings,
+    )
 
     results, notes = cleaned(document), Notes()
     say_attacks(results, notes)
@@ -125,7 +134,7 @@ def say(document: "Document", written: Path | None) -> None:
     say_repeats(results)
     if written:
         console.print(f"\nReport: {escape(str(written))}\n")
-    for line in aligned(summary(results)):
+    for line in aligned([*summary(results), *summary_of_others(results)]):
         show(line, "bold")
 
 

@@ -188,6 +188,15 @@ def summary(results: Results) -> list[tuple[str, str, str, str]]:
     return [(h.vantage, h.grade or "", *_figure(h, name)) for h in headlines(results)]
 
 
+def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
+    """The same for each result of another question than membership: its main figure, which has no grade."""
+    found = [(entry, name) for entry in others(results) if (name := main_figure(entry))]
+    return [
+        (e.vantage, "", f"{full_text(name, e.estimates[name])} {metric(name).title}", f"{e.attack}, {e.model} models")
+        for e, name in found
+    ]
+
+
 def _figure(headline: Headline, name: str) -> tuple[str, str]:
     known = value_of(headline.estimates.get(name)) is not None and headline.tone != "weak"
     key = name if known else "auc"
