@@ -111,7 +111,11 @@ def train_all(
             print(f"{name} is left out: there is no {', '.join(files)} in {data}", flush=True)
     made, began = prepared(data), time.perf_counter()
     many = {name: max(seeds, SETTINGS[name].seeds) for name in wanted if not lacking[name]}
-    jobs = [(name, seed, made) for seed in range(max(many.values(), default=0)) for name in many if seed < many[name]]
+    there = {name: ended(name) for name in many}
+    rows = range(max(many.values(), default=0))
+    jobs = [(name, seed, made) for seed in rows for name in many if seed < many[name] and seed not in there[name]]
+    if any(there.values()):
+        print(f"{sum(map(len, there.values()))} runs are there already", flush=True)
     left = Counter(seed for _, seed, _ in jobs)
     with closing(work(jobs, train, workers)) as news:
         for one in news:
