@@ -48,13 +48,15 @@ bench: $(STAMP)
 coverage: $(STAMP)
 	$(BIN)/python -m docs.make_coverage
 
-# The headline claims of the five papers, each with a verdict: docs/reproduction.md. Started again, it goes on.
+# The main claims of five papers, each with a verdict: docs/reproduction.md. Started again, it goes on. DATA is the folder
+# of the data sets that no package brings.
+DATA ?= ../shared/data
 reproduce: $(STAMP)
-	$(BIN)/python -m docs.make_reproduction
+	$(BIN)/python -m docs.make_reproduction --data $(DATA)
 
 # The same with ten seeds: several hours.
 reproduce-full: $(STAMP)
-	$(BIN)/python -m docs.make_reproduction --seeds 10
+	$(BIN)/python -m docs.make_reproduction --data $(DATA) --seeds 10
 
 # docs/comparison.md: other libraries on the same work. They have an environment of their own.
 PEERS := build/peers

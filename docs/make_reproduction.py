@@ -343,7 +343,7 @@ counterpart, not a repetition.
   rightly called present or absent, at a score of 1/2. canary-health: how much of the loss crafting removed; 1 is all.
 - **Attributes.** members-auc: how well the attack names the attribute of members; blind-auc: how well a classifier
   does that sees no model. excess-over-blind and members-minus-nonmembers are differences of AUCs.
-- **The matched filter** stands beside every attack on membership; it is often, not always, the strongest.
+- **The matched filter** stands beside nearly every attack on membership; it is often, not always, the strongest.
 """
 
 

@@ -49,7 +49,7 @@ def test_a_setting_is_a_configuration_and_asks_for_all_that_is_looked_at(name: s
     assert {one.removeprefix("tpr@") for one in named if one.startswith("tpr@")} <= set(
         map(str, config.audit.fpr or ())
     )
-    assert known & {FILTER, FILTER_OF_PEOPLE} or config.defences or name in ("roles", "writers")
+    assert known & {FILTER, FILTER_OF_PEOPLE} or config.defences or name in ("roles", "few-outsiders")
 
 
 def test_a_run_that_fails_is_told_and_the_page_is_written_after_each_seed(
