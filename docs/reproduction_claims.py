@@ -257,7 +257,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         "with noise, the scores of a canary spread little more than the noise does (asked: at most .1 more), on a new "
         "model", "CIFAR-10 at 60 % accuracy, one picture a party: sd .478 at noise .423",
         (below(Of("canaries", "canife", GLOBAL, "score-sd"), 0.523),),
-        "The other parties add to the spread: a canary is orthogonal to the 160 mock updates it was crafted on, and "
+        "The other parties add to the spread: a canary is orthogonal to the 512 mock updates it was crafted on, and "
         "less so to others.",
         (Of("canaries", "canife", GLOBAL, "canary-health"),),
         after_a_look=True,
@@ -266,7 +266,8 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         CANIFE, "Figure 3b", "a canary's scores spread little more than the noise on a model that has learnt, too",
         "CIFAR-10 at 60 % accuracy, one picture a party: sd .478 at noise .423",
         (below(Of("canaries-learnt", "canife", GLOBAL, "score-sd"), 0.523),),
-        "The other parties add to the spread; the canary was crafted on 64 mock updates.",
+        "The other parties add to the spread: a canary is orthogonal to the 512 mock updates it was crafted on, and "
+        "less so to others.",
         (Of("canaries-learnt", "canife", GLOBAL, "canary-health"),),
         after_a_look=True,
     ),
@@ -274,7 +275,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         CANIFE, "Figure 3a", "without noise, a canary is always seen (asked: in more than 95 % of the probes)",
         "CIFAR-10: sd .006, \"completely succeeds\"",
         (Within(Of("canaries-silent", "canife", GLOBAL, "accuracy"), 0.95, 1.0),),
-        "The other parties add to the spread; the paper crafts on 512 mock updates, and here there are 160.",
+        "The other parties add to the spread, as they do with noise.",
         (Of("canaries-silent", "canife", GLOBAL, "score-sd"),),
         after_a_look=True,
     ),

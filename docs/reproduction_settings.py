@@ -71,14 +71,14 @@ def references(attacks: list[str], limit: int, reference: Raw, **federation: Any
 def canaries(folder: Path) -> Raw:
     from docs.canary_cases import cifar
 
-    return cifar(folder, {"probes": 300, "steps": 400, "pool": 160})
+    return cifar(folder, {"probes": 300, "steps": 400, "pool": 512})
 
 
 def canaries_of_digits(folder: Path) -> Raw:
     """The same on MNIST, probed when the model is right on about 60 % (25 rounds, chosen with seed 100)."""
     from docs.canary_cases import cifar
 
-    raw = cifar(folder, {"probes": 300, "steps": 400}, clip=0.5, lr=0.5, rounds=25, members=0.1)
+    raw = cifar(folder, {"probes": 300, "steps": 400, "pool": 512}, clip=0.5, lr=0.5, rounds=25, members=0.1)
     return raw | {"data": {"name": "mnist", "path": str(folder / "mnist.npz")}}
 
 
