@@ -266,7 +266,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         CANIFE, "Figure 3b", "a canary's scores spread little more than the noise on a model that has learnt, too",
         "CIFAR-10 at 60 % accuracy, one picture a party: sd .478 at noise .423",
         (below(Of("canaries-learnt", "canife", GLOBAL, "score-sd"), 0.523),),
-        "The other parties add to the spread: a canary is orthogonal to the 512 mock updates it was crafted on, and "
+        "The other parties add to the spread: a canary is orthogonal to the 64 mock updates it was crafted on, and "
         "less so to others.",
         (Of("canaries-learnt", "canife", GLOBAL, "canary-health"),),
         after_a_look=True,

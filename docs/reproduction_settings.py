@@ -78,7 +78,7 @@ def canaries_of_digits(folder: Path) -> Raw:
     """The same on MNIST, probed when the model is right on about 60 % (25 rounds, chosen with seed 100)."""
     from docs.canary_cases import cifar
 
-    raw = cifar(folder, {"probes": 300, "steps": 400, "pool": 512}, clip=0.5, lr=0.5, rounds=25, members=0.1)
+    raw = cifar(folder, {"probes": 300, "steps": 400}, clip=0.5, lr=0.5, rounds=25, members=0.1)
     return raw | {"data": {"name": "mnist", "path": str(folder / "mnist.npz")}}
 
 
@@ -190,7 +190,7 @@ def labels_of_digits(defence: Raw | None = None) -> Config:
     return lambda folder: {
         "data": {"name": "mnist", "path": str(folder / "mnist.npz"), "limit": 8000},
         "federation": federation,
-        "audit": asked_for_labels(100, 300, defence is None),
+        "audit": asked_for_labels(100, 300, defence is None) | {"calibration": {"records": 800}},
         "defences": [defence] if defence else [],
     }
 
