@@ -238,30 +238,29 @@ def limits(name: str) -> tuple[float, float]:
     return own.get(name) or (metric(name).least, metric(name).most)
 
 
-@cache
 def mean(of: Of) -> Estimate | None:
     estimates = [one.figure for one in seen(of).values()]
     least, most = limits(of.metric)
     return over_runs(estimates, least=least, most=most) if estimates else None
 
 
-@cache
 def difference(test: Above) -> Estimate | None:
-    """The mean over seeds of the first minus the second; record by record where both runs have scores of the same ones,
-    in one setting or in two. (A malicious aggregator's attack is about models that it isolated, and the loss beside it
-    about those of the honest federation.)"""
-    firsts, seconds = seen(test.first), seen(test.second)
-    name = test.first.metric
-    each = []
-    for seed in firsts.keys() & seconds.keys():
-        first, second = firsts[seed], seconds[seed]
-        paired = None
-        if first.result and second.result and name != COST:
-            paired = risk_difference((first.folder, first.result), (second.folder, second.result), name)
-        each.append(paired or apart(first.figure, second.figure))
-    known = [one for one in each if one is not None]
-    most = limits(name)[1]
+    """The mean over seeds of the first minus the second."""
+    both = seen(test.first).keys() & seen(test.second).keys()
+    known = [one for seed in sorted(both) if (one := difference_of_seed(test, seed)) is not None]
+    most = limits(test.first.metric)[1]
     return over_runs(known, least=-most, most=most) if known else None
+
+
+@cache
+def difference_of_seed(test: Above, seed: int) -> Estimate | None:
+    """Record by record where both runs have scores of the same ones, in one setting or in two. (A malicious aggregator's
+    attack is about models that it isolated, and the loss beside it about those of the honest federation.)"""
+    first, second = seen(test.first)[seed], seen(test.second)[seed]
+    paired = None
+    if first.result and second.result and test.first.metric != COST:
+        paired = risk_difference((first.folder, first.result), (second.folder, second.result), test.first.metric)
+    return paired or apart(first.figure, second.figure)
 
 
 def apart(first: Estimate, second: Estimate) -> Estimate | None:
@@ -306,8 +305,6 @@ def seeds(test: Above | Within) -> int:
 
 
 def page() -> str:
-    for kept in (mean, difference):  # runs may have ended since the last page
-        kept.cache_clear()
     judged = [(one, holds(one) if isinstance(one, Claim) else one.verdict) for one in CLAIMS]
     counts = Counter(verdict for _, verdict in judged)
     parts = [HEAD, "| verdict | claims |", "|---|---|"]

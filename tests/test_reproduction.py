@@ -182,9 +182,9 @@ def test_costs_are_compared_run_by_run(monkeypatch: pytest.MonkeyPatch) -> None:
         return found
 
     monkeypatch.setattr(make_reproduction, "seen", seen)
-    make_reproduction.difference.cache_clear()
+    make_reproduction.difference_of_seed.cache_clear()
     found = make_reproduction.difference(Above(Of("x", "a", metric=COST), Of("x", "b", metric=COST)))
-    make_reproduction.difference.cache_clear()
+    make_reproduction.difference_of_seed.cache_clear()
     assert found is not None
     assert (found.value, found.low, found.high) == pytest.approx((3.0, 3.0, 3.0))
 
