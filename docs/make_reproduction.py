@@ -254,8 +254,9 @@ def difference(test: Above) -> Estimate | None:
 
 @cache
 def difference_of_seed(test: Above, seed: int) -> Estimate | None:
-    """Record by record where both runs have scores of the same ones, in one setting or in two. (A malicious aggregator's
-    attack is about models that it isolated, and the loss beside it about those of the honest federation.)"""
+    """Record by record where both runs have scores of the same ones, in one setting or in two. (A malicious
+    aggregator's attack is about models that it isolated, and the loss beside it about those of the honest federation.)
+    """
     first, second = seen(test.first)[seed], seen(test.second)[seed]
     paired = None
     if first.result and second.result and test.first.metric != COST:
