@@ -59,12 +59,14 @@ MOST = 100  # seeds of a setting
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("settings", nargs="*", choices=[[], *SETTINGS], metavar="SETTING")
+    options.add_argument("settings", nargs="*", metavar="SETTING", help=", ".join(SETTINGS))
     options.add_argument("--data", type=Path, default=Path("../shared/data"))
     options.add_argument("--page", action="store_true", help="train nothing")
     options.add_argument("--seeds", type=int, default=LEAST, help="at least so many; the page uses all that are there")
     options.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="runs at a time, a core each")
     given = options.parse_args()
+    if unknown := [name for name in given.settings if name not in SETTINGS]:
+        options.error(f"there is no setting {unknown[0]}; there are {', '.join(SETTINGS)}")
     if given.settings:
         train_all(given.settings, given.data, given.workers, given.seeds, after_a_seed=lambda: None)
         print("\n".join(table([(claim, holds(claim)) for claim in about(given.settings)])))
@@ -254,14 +256,18 @@ def difference(test: Above) -> Estimate | None:
 
 @cache
 def difference_of_seed(test: Above, seed: int) -> Estimate | None:
-    """Record by record where both runs have scores of the same ones, in one setting or in two. (A malicious
-    aggregator's attack is about models that it isolated, and the loss beside it about those of the honest federation.)
-    """
+    """Record by record where both runs have scores and were made from the same data, in one setting or in two. (A
+    malicious aggregator's scores are about models that it isolated, and are not kept.)"""
     first, second = seen(test.first)[seed], seen(test.second)[seed]
     paired = None
-    if first.result and second.result and test.first.metric != COST:
+    if first.result and second.result and test.first.metric != COST and same_data(first.folder, second.folder):
         paired = risk_difference((first.folder, first.result), (second.folder, second.result), test.first.metric)
     return paired or apart(first.figure, second.figure)
+
+
+def same_data(first: Path, second: Path) -> bool:
+    """Where it is made up, somebody else may have the same name."""
+    return bool(load_manifest(first)["data"] == load_manifest(second)["data"])
 
 
 def apart(first: Estimate, second: Estimate) -> Estimate | None:
@@ -326,9 +332,9 @@ counterpart, not a repetition.
   the interval leaves it open. Of several comparisons all must pass, and one that is contradicted contradicts the claim;
   intervals are not corrected for their number: of twenty, one is expected to miss. *Not run with three seeds*: there is
   less, named in the row. *Not testable here*: the row says what it would take.
-- **Intervals** are 95 %, for the mean over all possible training runs: the spread over seeds (Student's t), and the
-  error of measuring each run. Every setting trained here has at least three seeds; the last table lists them, the
-  model's accuracy and the command.
+- **Intervals** are 95 %, for the mean over all possible training runs, if these vary about normally: the spread over
+  seeds (Student's t), and the error of measuring each run. Every setting trained here has at least three seeds; the
+  last table lists them, the model's accuracy and the command.
 - **†** The test was written down, or its number of seeds raised, when figures of its setting, or of one like it, had
   been seen.
 - **Models.** *Local* ones are those that a server sees of each party, *global* ones those that every party sees.
@@ -346,15 +352,15 @@ counterpart, not a repetition.
 
 
 def table(judged: Sequence[tuple[Claim | Elsewhere, str]]) -> Iterator[str]:
-    yield "| claim | published | found here | verdict |"
+    yield "| verdict | claim | published | found here |"
     yield "|---|---|---|---|"
     for claim, verdict in judged:
         said = f"{claim.place}: {claim.said}{' †' * getattr(claim, 'after_a_look', False)}"
         if isinstance(claim, Elsewhere):
-            yield f"| {said} | {claim.published} | {claim.found} | **{verdict}** |"
+            yield f"| **{verdict}** | {said} | {claim.published} | {claim.found} |"
             continue
         why = f". {claim.why_not}" if verdict in (UNDECIDED, CONTRADICTED) and claim.why_not else ""
-        yield f"| {said} | {claim.published} | {'<br>'.join(figures(claim))} | **{verdict}**{why} |"
+        yield f"| **{verdict}**{why} | {said} | {claim.published} | {'<br>'.join(figures(claim))} |"
 
 
 MANY = 4  # comparisons with one figure, of which those that hold need not all be told

@@ -199,3 +199,16 @@ def test_own_data_that_nobody_has_are_refused(first: Path) -> None:
         stage(asked(first, {"own": {"share": 0.2}}))
     with pytest.raises(FedauditError, match="one of the two"):
         asked(first, {"own": {}})
+
+
+@pytest.mark.parametrize(("scale", "told"), [(1.0, False), (30.0, True)])
+def test_thresholds_from_records_of_another_kind_are_told(
+    first: Path, tmp_path: Path, scale: float, told: bool
+) -> None:
+    """They accuse far more outsiders than was asked for, or none: the figure at that rate means nothing then."""
+    other = rows(400, 1)
+    np.savez(tmp_path / "other.npz", x=other["x"] / scale, y=other["y"])
+    prepared = prepare(asked(first, {"calibration": {"path": str(tmp_path / "other.npz")}}))
+    watch(prepared)
+    (pooled,) = [r for r in prepared.snapshot().results if (r.party, r.model, r.attack) == (None, "global", "loss")]
+    assert any("outsiders were accused" in warning for warning in pooled.warnings) == told

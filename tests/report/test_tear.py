@@ -67,5 +67,5 @@ def test_what_an_adversary_decided_is_a_table_of_its_own() -> None:
     shown = replace(whole, results=[first, *rest])
     assert 'id="decisions"' in render(shown)
     ((_, table),) = QUESTION.sections(cleaned(shown))[0].panels[0].tables
-    assert table.head[3:] == ("accuracy", "precision", "recall", "F1")
-    assert [row[3:] for row in table.rows] == [[full_text(name, decided[name]) for name in DECISIONS]]
+    assert table.head[2:] == ("accuracy", "precision", "recall", "F1")
+    assert [row[2:] for row in table.rows] == [[full_text("precision", decided[name]) for name in DECISIONS]]

@@ -90,11 +90,11 @@ def read(path: Path, required: Iterable[str], wanted: Iterable[str]) -> dict[str
         with np.load(path, allow_pickle=False) as file:
             missing = [key for key in required if key not in file]
             if missing:
-                raise FedauditError(
-                    "npz-key",
-                    f"{path} has no array {missing[0]!r}",
-                    f"Name it with x_key, y_key, ... {suggest(missing[0], file.files)}",
+                held = ", ".join(file.files) or "nothing"
+                todo = (
+                    f'Read it with name = "npz", whose x_key, y_key, ... name arrays. {suggest(missing[0], file.files)}'
                 )
+                raise FedauditError("npz-key", f"{path} has no array {missing[0]!r}; it holds {held}", todo)
             return plain_arrays({key: file[key] for key in dict.fromkeys(wanted) if key in file})
     except (*UNREADABLE, OSError) as error:
         is_table = kind_of(path) in (TEXT, "parquet")

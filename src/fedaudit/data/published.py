@@ -76,7 +76,8 @@ def leaf(options: LeafOptions) -> Dataset:
         numbers = np.array(x, np.float32)
     except (ValueError, TypeError):
         raise _not_leaf(options.path, "the records are neither numbers of one length nor text") from None
-    pixels = numbers.reshape(-1, 1, 28, 28) if numbers.shape[1:] == (MNIST_PIXELS,) else numbers
+    of_femnist = numbers.shape[1:] in ((MNIST_PIXELS,), (28, 28))
+    pixels = numbers.reshape(-1, 1, 28, 28) if of_femnist else numbers
     return dataset(options.path.stem, pixels, np.array(y), subject=whose)
 
 
@@ -192,8 +193,9 @@ class ShokriOptions(DataOptions):
 )
 def shokri(options: ShokriOptions) -> Dataset:
     path = options.path
-    if not path.exists():
-        raise FedauditError("data-missing", f"there is no file {path}", "Check data.path.")
+    if not path.is_file():
+        todo = "Name the file itself: npz with features and one-hot labels, or the archive as it was published."
+        raise FedauditError("data-missing", f"there is no file {path}", todo)
     x, y = _from_npz(path) if path.suffix == ".npz" else _from_archive(options.name, path)
     return dataset(options.name, x, y)
 

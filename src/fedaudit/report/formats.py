@@ -35,7 +35,7 @@ def markdown(document: Document) -> str:
     ):
         lines += ["", f"## {heading}", ""]
         lines += [line for title, said in pairs for line in (f"**{_plain(title)}** {_plain(said)}", "")]
-    told = words.warnings(results)
+    told = [*words.warnings(results), *results.notices]
     lines += ["## Warnings", "", *(f"- {_plain(line)}" for line in told), ""] if told else []
     return "\n".join(lines).rstrip() + "\n"
 
@@ -74,7 +74,7 @@ def as_json(document: Document) -> str:
         "most_exposed": [f.headline.most_exposed for f in found if f.headline.most_exposed],
         "answers": dict(answers(results, found)),
         "limits": dict(limits(results, found)),
-        "warnings": words.warnings(results),
+        "warnings": [*words.warnings(results), *results.notices],
     }
     return json.dumps(said, indent=1, ensure_ascii=False) + "\n"
 

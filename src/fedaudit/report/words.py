@@ -200,6 +200,8 @@ def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
 def _figure(headline: Headline, name: str) -> tuple[str, str]:
     known = value_of(headline.estimates.get(name)) is not None and headline.tone != "weak"
     key = name if known else "auc"
+    if not known and value_of(headline.estimates.get("auc")) is None:
+        return "not measured", f"{headline.attack}, {headline.model} models"
     fpr = fpr_of(key)
     measure = "AUC" if fpr is None else f"at {rate(fpr)} FPR"
     return f"{full_text(key, headline.estimates.get(key))} {measure}", f"{headline.attack}, {headline.model} models"

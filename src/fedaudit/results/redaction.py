@@ -255,10 +255,12 @@ def _tone(headline: Headline, name: str | None) -> Tone:
 
 
 def _primary(headline: Headline, results: Sequence[AuditResult], name: str | None) -> Heard | None:
-    """What the attack that was fixed before looking found there."""
-    seen = (headline.vantage, *(("client",) if headline.vantage == "server" else ()))
-    entries = [r for r in results if (r.attack, r.party) == (headline.primary, None) and r.vantage in seen]
-    heard = [Heard(r.attack, r.model, r.estimates, r.estimates, True) for r in entries]
+    """What the attack that was fixed before looking found there. Nothing is said of it where it was decided at another
+    level than that of its results: intervals of that level are not stored."""
+    entries = [r for r in results if (r.attack, r.party) == (headline.primary, None) and r.vantage == headline.vantage]
+    quoted = {estimate.confidence for estimate in headline.estimates.values()}
+    alike = [r for r in entries if {estimate.confidence for estimate in r.estimates.values()} >= quoted]
+    heard = [Heard(r.attack, r.model, r.estimates, r.estimates, True) for r in alike]
     return strongest(heard, name) if heard else None
 
 

@@ -89,8 +89,13 @@ def continued(directory: Path, manifest: Mapping[str, Any], config: Config) -> C
     if config.audit.unit is None:
         fresh = config.federation.fresh
         config = config.asking(begun.audit.unit, begun.federation.fresh if fresh is None else fresh)
-    for key, there, here in differing(begun.as_dict(), config.as_dict()):
-        what = f"{directory} holds a run with another configuration: {key} was {there!r} and is now {here!r}"
+    others = sorted(
+        differing(begun.as_dict(), config.as_dict()), key=lambda one: one[0] not in ("data.name", "data.path")
+    )
+    if others:
+        key, there, here = others[0]
+        more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
+        what = f"{directory} holds a run with another configuration: {key} was {there!r} and is now {here!r}{more}"
         raise FedauditError("other-run", what, ELSEWHERE)
     return config
 

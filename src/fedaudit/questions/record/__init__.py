@@ -45,8 +45,8 @@ class Record(Question):
         from fedaudit.stats.wording import DECISIONS, full_text
 
         rows = [
-            [entry.attack, words.adversary(entry.vantage).title, entry.model]
-            + [full_text(name, entry.estimates[name]) for name in DECISIONS]
+            [entry.attack, f"{entry.vantage}, {entry.model} models"]
+            + [full_text("precision", entry.estimates[name]) for name in DECISIONS]
             for entry in words.pooled(results)
             if entry.estimates.keys() >= set(DECISIONS)
         ]
@@ -57,7 +57,7 @@ class Record(Question):
             "record of others. Members and outsiders count as if there were as many of each: guessing has an accuracy "
             "of 0.5, and whoever says yes to everybody an F1 of 0.667."
         )
-        table = Table(("attack", "adversary", "model", "accuracy", "precision", "recall", "F1"), rows)
+        table = Table(("attack", "seen from", "accuracy", "precision", "recall", "F1"), rows)
         return [
             PageSection("decisions", "Yes or no, record by record", "Yes or no", [Panel(lead, tables=[("", table)])])
         ]
