@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from fedaudit.cli.commands import app
 from fedaudit.cli.planning import plan, plan_of
 from fedaudit.cli.preparing import plan as command
+from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
 from fedaudit.session.prepare import prepare, stage
 from fedaudit.types import Role
@@ -144,3 +146,16 @@ nonmember_subjects = 0.3
     done = CliRunner().invoke(app, ["plan", str(tmp_path / "people.toml")])
     assert done.exit_code == 0
     assert "matched filter looks at" not in done.stdout
+
+
+def test_records_of_a_few_people_show_nothing_and_the_plan_says_so(tmp_path: Path) -> None:
+    """As the run then does: eight people a side are needed for an interval."""
+    rng = np.random.default_rng(0)
+    for people, nothing in ((15, True), (60, False)):
+        whose = np.array([f"p{i % people}" for i in range(10 * people)])
+        x, y = rng.normal(size=(10 * people, 5)).astype(np.float32), rng.integers(0, 2, 10 * people)
+        np.savez(tmp_path / "a.npz", x=x, y=y, subject=whose)
+        raw = {"data": {"name": "npz", "path": str(tmp_path / "a.npz")}, "federation": {"parties": 2, "rounds": 2}}
+        for _, rows in plan_of(stage(parse(raw | {"audit": {"attacks": ["loss"], "unit": "record"}}))):
+            assert (rows[-1].smallest_visible is None) == nothing
+            assert (rows[-1].reason == "it takes 8 people a side") == nothing

@@ -13,6 +13,7 @@ from fedaudit.audit.settings import reference_half
 from fedaudit.errors import FedauditError
 from fedaudit.results.expected import DATA, FederationShape, expected
 from fedaudit.stats import needed_for_lower_end, needed_for_value
+from fedaudit.stats.blocks import FEW
 from fedaudit.stats.intervals import check_levels
 from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
 from fedaudit.types import Game, Ints, Role
@@ -79,12 +80,13 @@ def plan(
     return tables
 
 
-def _rows(sizes: Sizes, fprs: Sequence[float], confidence: float) -> Rows:
+def _rows(sizes: Sizes, fprs: Sequence[float], confidence: float, lacking: str = "") -> Rows:
+    """`lacking`: why nothing can be seen, whatever the sizes."""
     k = sizes.thresholds
     rows: Rows = []
     for fpr in fprs:
         needed = k * needed_for_lower_end(fpr, confidence, k)
-        seen = smallest_visible_tpr(sizes, fpr, confidence)
+        seen = None if lacking else smallest_visible_tpr(sizes, fpr, confidence)
         missing = needed - sizes.calibration
         reason = f"{missing:,} too few" if missing > 0 else "too few members"
         rows.append(
@@ -94,10 +96,10 @@ def _rows(sizes: Sizes, fprs: Sequence[float], confidence: float) -> Rows:
                 needed_for_a_lower_end=needed,
                 needed_to_cross_a_limit=k * needed_for_lower_end(fpr, confidence, k, guaranteed=True),
                 smallest_visible=seen,
-                reason="" if seen is not None else reason,
+                reason="" if seen is not None else lacking or reason,
             )
         )
-    value = smallest_visible_auc(sizes, confidence)
+    value = None if lacking else smallest_visible_auc(sizes, confidence)
     return [
         *rows,
         PlannedRisk(
@@ -106,7 +108,7 @@ def _rows(sizes: Sizes, fprs: Sequence[float], confidence: float) -> Rows:
             needed_for_a_lower_end=None,
             needed_to_cross_a_limit=None,
             smallest_visible=value,
-            reason="" if value is not None else "too few",
+            reason="" if value is not None else lacking or "too few",
         ),
     ]
 
@@ -122,6 +124,7 @@ def plan_of(staged: Staged) -> list[tuple[str, Rows]]:
     fitted = ", ".join(attack.name for attack in request.attacks if attack.calibrates_less)
     people = game.candidates.unit == "subject" or game.candidates.subject is not None
     who = "people" if people else "records"
+    lacking = _lacking(game)
     parties = [game.candidates.of_party(party) for party in game.parties]
     tables = []
     for where, panels, compared in (
@@ -134,12 +137,21 @@ def plan_of(staged: Staged) -> list[tuple[str, Rows]]:
             sizes = _sizes(game, panels, spent)
             counts = f"{sizes.members:,} members, {sizes.evaluation:,} and {sizes.calibration:,} outsiders, in {who}"
             title = f"{where} ({counts}{of})"
-            tables.append((title, _rows(sizes, fprs, confidence)))
+            tables.append((title, _rows(sizes, fprs, confidence, lacking)))
             if compared > 1:
                 shared = 1 - (1 - confidence) / compared
                 quoted = f"The same as the server's headline, the stronger of {compared} kinds of models{of}"
-                tables.append((quoted, _rows(sizes, fprs, shared)))
+                tables.append((quoted, _rows(sizes, fprs, shared, lacking)))
     return tables
+
+
+def _lacking(game: Game) -> str:
+    """Records of a few people have no interval."""
+    whose = game.candidates.subject
+    if whose is None or game.candidates.unit == "subject":
+        return ""
+    sides = [len(np.unique(whose[game.truth.mask(role)])) for role in (Role.MEMBER, Role.EVALUATION)]
+    return f"it takes {FEW} people a side" if min(sides) < FEW else ""
 
 
 def _sizes(game: Game, panels: Sequence[Ints], fitted: bool) -> Sizes:
