@@ -20,7 +20,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import TorchTask, tensor
 from fedaudit.privacy.accounting import composed, rdp_epsilon
 from fedaudit.privacy.statement import Process
-from fedaudit.questions import metric
+from fedaudit.questions import metric, of
 from fedaudit.questions.canary import judge as claims
 from fedaudit.questions.canary.crafting import together
 from fedaudit.questions.canary.judge import Trials, figures, range_of
@@ -63,6 +63,12 @@ def watched(prepared: Prepared) -> Audit:
     for round in rounds(prepared):
         prepared.auditor.observe(round)
     return prepared.auditor.snapshot()
+
+
+def question_of(result: AuditResult) -> str:
+    question = of(result)
+    assert question is not None
+    return question.read_beside(result, "epsilon-ranks")
 
 
 def found_by(audit: Audit, attack: str = "canife") -> AuditResult:
@@ -307,6 +313,10 @@ def test_a_run_is_written_shown_and_judged_again(tmp_path: Path, monkeypatch: py
     assert f"{metric('epsilon-ranks').title} {ranks}, with 95 % confidence" in said
     assert [line.split()[0] for line in lines[-3:]] == ["client", *2 * ["secagg-server"]]  # a headline for each
     assert f"{ranks} {metric('epsilon-ranks').title}" in lines[-1]
+    claimed = result.estimates["epsilon-accountant-round"].value
+    assert f"{claimed:.3g} is claimed for one round, and not refuted" in said
+    low = replace(result.estimates["epsilon-accountant-round"], value=0.001)
+    assert question_of(replace(result, estimates={**result.estimates, low.name: low})).endswith(", and refuted")
     replayed = replay(tmp_path / "run", [], tmp_path / "again", silent)
     (again_judged,) = [r for r in replayed.results if r.attack == "canife"]
     assert again_judged.estimates == result.estimates

@@ -235,6 +235,10 @@ class Question:
         """Its part of the page. Without one, the page shows a table of its figures."""
         return ()
 
+    def read_beside(self, entry: AuditResult, name: str) -> str:
+        """What the figure that sums a result up says, if that is not how far it lies from guessing."""
+        return ""
+
 
 class OfRounds(Question):
     """A question about what an adversary sees in each round, one view at a time. Such a question has one result name,

@@ -6,7 +6,7 @@ Everything here works on cleaned results (`values.cleaned`), so its output may b
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedaudit.questions import main_figure, metric, of_membership
+from fedaudit.questions import main_figure, metric, of, of_membership
 from fedaudit.report.values import Results
 from fedaudit.results.document import Withheld
 from fedaudit.stats import wording
@@ -121,7 +121,10 @@ def summed_up(results: Results) -> list[str]:
         figure, about = entry.estimates[name], metric(name)
         place = f"{entry.attack}, seen from {entry.vantage} on {entry.model} models"
         said = f"{place}: {about.title} {full_text(name, figure)}, with {confidence(figure)} confidence"
-        if about.chance is not None:
+        question = of(entry)
+        if beside := question.read_beside(entry, name) if question else "":
+            said += f"; {beside}"
+        elif about.chance is not None:
             said += f"; guessing gives {number_text(name, about.chance)}, {beside_guessing(figure, about.chance)}"
         told.append(f"{said}.")
     return told
@@ -190,10 +193,15 @@ def summary(results: Results) -> list[tuple[str, str, str, str]]:
 
 def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
     """The same for each result of another question than membership: its main figure, which has no grade."""
-    found = [(entry, name) for entry in others(results) if (name := main_figure(entry))]
+    found = [(entry, name, of(entry)) for entry in others(results) if (name := main_figure(entry))]
     return [
-        (e.vantage, "", f"{full_text(name, e.estimates[name])} {metric(name).title}", f"{e.attack}, {e.model} models")
-        for e, name in found
+        (
+            e.vantage,
+            question.read_beside(e, name) if question else "",
+            f"{full_text(name, e.estimates[name])} {metric(name).title}",
+            f"{e.attack}, {e.model} models",
+        )
+        for e, name, question in found
     ]
 
 

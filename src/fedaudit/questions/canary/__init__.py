@@ -14,7 +14,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from fedaudit.config.section import Count, Section
 from fedaudit.questions import Against, Form, Ground, Metric, Planting, Question
-from fedaudit.types import Grant, Kind, Plan, Vantage
+from fedaudit.types import AuditResult, Grant, Kind, Plan, Vantage
 
 if TYPE_CHECKING:
     from fedaudit.audit.observer import Asked, Observer
@@ -111,6 +111,18 @@ class Canary(Question):
         from fedaudit.questions.canary.panel import sections
 
         return sections(results)
+
+    def read_beside(self, entry: AuditResult, name: str) -> str:
+        """Whether the claim stands."""
+        whole = name == "epsilon-one-run"
+        claim = entry.estimates.get("epsilon-accountant" if whole else "epsilon-accountant-round")
+        shown = entry.estimates[name]
+        if claim is None or claim.value is None or shown.low is None:
+            return ""
+        told = f"{claim.value:.3g} is claimed for {'the whole training' if whole else 'one round'}"
+        return (
+            f"{told}, and refuted" if shown.kind == "proved" and shown.low > claim.value else f"{told}, and not refuted"
+        )
 
 
 QUESTION = Canary()
