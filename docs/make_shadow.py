@@ -7,7 +7,7 @@
     python -m docs.make_shadow demographics age
 
 `baskets` prints Markdown, the others one JSON line for each result. Settings as in the paper, with fewer records on two
-cores: parties of 3,000 baskets (10 rounds of 5 epochs), of 1,200 images (8 rounds of 5 epochs; batches of 32, so that
+cores: parties of 1,750 baskets (10 rounds of 5 epochs), of 1,200 images (8 rounds of 5 epochs; batches of 32, so that
 as many steps are taken as with more images), of 100 cell samples.
 """
 
