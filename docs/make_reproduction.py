@@ -134,7 +134,10 @@ def train(job: tuple[str, int, Path], _: Tell) -> None:
     name, seed, data = job
     folder = RUNS / f"{name}-{seed}"
     if (folder / RUN).is_file() and not of_this_setting(folder, name, seed, data):
-        shutil.rmtree(folder)
+        old = folder.with_name(f"{folder.name}.old")  # in one step, so that a kill leaves no half of a run
+        shutil.rmtree(old, ignore_errors=True)
+        folder.rename(old)
+        shutil.rmtree(old)
     run(configured(name, seed, data), folder, silent, tell=lambda _: None)
 
 
@@ -161,8 +164,9 @@ def prepared(data: Path) -> Path:
     made.mkdir(parents=True, exist_ok=True)
     for file in data.glob("*"):
         link = made / file.name
+        if link.is_symlink() and link.resolve() != file.resolve():
+            link.unlink()  # to another folder, or nowhere any more
         if not link.exists():
-            link.unlink(missing_ok=True)  # one that leads nowhere any more
             link.symlink_to(file.resolve())
     small = made / "cifar100-16.npz"
     if not small.exists() and (data / "cifar100.npz").is_file():
@@ -189,7 +193,11 @@ def ended(setting: str) -> dict[int, tuple[Path, Document]]:
     for seed in range(MOST):
         folder = RUNS / f"{setting}-{seed}"
         if (results := folder / RESULTS).is_file():
-            document = read(folder, setting, seed, results.stat().st_mtime_ns)
+            try:
+                document = read(folder, setting, seed, results.stat().st_mtime_ns)
+            except FedauditError as error:
+                print(f"{folder} is left out: {error.what}. {error.todo}", flush=True)
+                continue
             if document is not None and document.complete:
                 found[seed] = (folder, document)
     return found

@@ -116,6 +116,17 @@ def test_a_run_of_a_setting_that_has_changed_is_trained_again(tmp_path: Path, mo
     assert (folder / "results.json").is_file()
 
 
+def test_a_damaged_run_is_told_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(make_reproduction, "RUNS", tmp_path)
+    folder = tmp_path / "baskets-0"
+    folder.mkdir()
+    (folder / "results.json").write_text("{}")
+    assert make_reproduction.ended("baskets") == {}
+    assert f"{folder} is left out" in capsys.readouterr().out
+
+
 def test_a_page_that_is_cut_off_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt

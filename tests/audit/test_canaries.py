@@ -128,6 +128,15 @@ def planted(**canary: Any) -> tuple[Planted, TorchTask, State]:
     return watch.game.crafted.canaries.at(prepared.task, start), prepared.task, start
 
 
+def test_a_canary_that_is_dead_at_a_stop_has_no_figure_there_and_breaks_nothing() -> None:
+    ones, present = np.ones(20), np.arange(20) < 10
+    seen = Trials(
+        score=np.full(20, np.nan), present=present, counted=ones > 0, probe=np.arange(20),
+        round=ones.astype(int), norm=0 * ones, spread=0 * ones, health=0 * ones,
+    )  # fmt: skip
+    assert figures(seen, DELTA, 0.95)[claims.PAPERS].value is None
+
+
 @pytest.mark.parametrize("key", [{"objective": "printed"}, {"starts": 2}, {"batch": 2}, {"reach": 50.0}])
 def test_keys_of_a_configuration_reach_the_crafting(key: dict[str, Any]) -> None:
     """Another canary comes out of each; without them, the same one again."""

@@ -147,6 +147,14 @@ def test_what_both_files_hold_is_refused(first: Path, tmp_path: Path) -> None:
             stage(asked(first, audit))
 
 
+def test_people_are_named_in_both_files_or_in_none(first: Path, tmp_path: Path) -> None:
+    """Else the records of one person would pass for independent."""
+    np.savez(tmp_path / "people.npz", **rows(200, 1, people=True))
+    for one, other in ((first, tmp_path / "people.npz"), (tmp_path / "people.npz", first)):
+        with pytest.raises(FedauditError, match="says whose a record is, and the other does not"):
+            stage(asked(one, {"calibration": {"path": str(other)}, "unit": "record"}))
+
+
 def test_other_people_only(tmp_path: Path) -> None:
     np.savez(tmp_path / "first.npz", **rows(400, 0, people=True))
     np.savez(tmp_path / "other.npz", **(rows(40, 1) | {"subject": np.array([f"0-{i // 2}" for i in range(40)])}))

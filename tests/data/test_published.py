@@ -17,7 +17,7 @@ import torch
 
 from fedaudit.config.registry import DATA
 from fedaudit.config.schema import parse
-from fedaudit.data import load
+from fedaudit.data import load, papers
 from fedaudit.data.pickled import PickleRefused, plain_values
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import build_task
@@ -174,6 +174,20 @@ def test_the_original_archives(tmp_path: Path) -> None:
     damaged.write_bytes(gzip.compress(b"no archive"))
     with pytest.raises(FedauditError, match="cannot be read as a tar"):
         loaded(name="purchase100", path=str(damaged))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [  # protocol 2, without its head
+        b"}(N" + b"\x85" * 100_000 + b"NtN.",  # a key that is tuples within tuples: to hash it would end the process
+        b"}N" + b"\x85" * 100_000 + b"Ns.",
+        b"N" + b"2\x86" * 60 + b"2\x93.",  # a name of doubled tuples, which nothing could write down
+        b"}(X\x04\x00\x00\x00data](" + b"N" + b"2\x86" * 40 + b"eu.",  # data that are no array
+    ],
+)
+def test_pickles_that_would_take_all_memory_are_refused(content: bytes) -> None:
+    with pytest.raises(FedauditError, match="is no batch of the Python version"):
+        papers._from_pickle("cifar10", "data_batch_1", b"\x80\x02" + content)
 
 
 @pytest.mark.parametrize(

@@ -53,11 +53,17 @@ def _check_alike(other: Dataset, first: Dataset, path: Path, key: str) -> None:
         "records of another shape": other.input_shape != first.input_shape,
         "other columns": other.columns != first.columns,
         "another vocabulary": other.vocabulary != first.vocabulary,
+        "other attributes": other.records.attributes.keys() != first.records.attributes.keys(),
+        "larger numbers of tokens": other.records.x.dtype.kind in "iu"
+        and other.records.x.max() > first.records.x.max(),
     }
     for what, is_so in differ.items():
         if is_so:
             todo = "Give a file of the same kind, with the same columns and the same words in them."
             raise FedauditError("beside-differs", f"{key}: {path} has {what} than data.path", todo)
+    if (other.records.subject is None) != (first.records.subject is None):
+        what = f"{key}: one of {path} and data.path says whose a record is, and the other does not"
+        raise FedauditError("beside-differs", what, "Name the subject in both; records of one person err together.")
 
 
 def _numbered(other: Dataset, first: Dataset, path: Path) -> Records:

@@ -12,6 +12,7 @@ Nothing that is pickled is run, and nothing is unpacked beyond a limit.
 import csv
 import gzip
 import json
+import lzma
 import tarfile
 import zlib
 from dataclasses import replace
@@ -125,9 +126,12 @@ def _pickled_names(name: str) -> list[str]:
 def _from_pickle(name: str, file: str, content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
     try:
         found = plain_values(content)
-        x = np.asarray(found["data"])
-        y = np.asarray(found["labels" if name == "cifar10" else "fine_labels"], np.int64)
-    except (PickleRefused, KeyError, TypeError, ValueError) as error:
+        x, labels = found["data"], found["labels" if name == "cifar10" else "fine_labels"]
+        plain = isinstance(labels, list) and all(type(one) is int and 0 <= one < 256 for one in labels)
+        if not isinstance(x, np.ndarray) or not plain:
+            raise PickleRefused("data is no array, or labels are no list of classes")
+        y = np.array(labels, np.int64)
+    except (PickleRefused, KeyError, TypeError, ValueError, IndexError) as error:
         why = str(error) if isinstance(error, PickleRefused) else "data or labels are missing"
         raise _wrong_cifar(name, "cifar-pickled", f"{file} is no batch of the Python version: {why}") from None
     if x.dtype != np.uint8 or x.shape != (len(y), PIXELS):
@@ -156,7 +160,7 @@ def _from_archive(name: str, path: Path) -> dict[str, bytes]:
                 content = archive.extractfile(entry) if entry.isfile() and file in wanted else None
                 if content is not None:
                     found[file] = content.read()
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
         raise _wrong_cifar(name, "cifar-archive", f"{path} cannot be read as a tar archive: {error}") from None
     return found
 

@@ -105,6 +105,8 @@ def _read(content: bytes) -> Any:
             stack[-1].extend(more)
         elif name in ("SETITEM", "SETITEMS"):
             pairs = since_mark() if name == "SETITEMS" else [stack.pop(-2), stack.pop()]
+            if not all(isinstance(key, str | bytes | int) for key in pairs[::2]):
+                raise PickleRefused("a key is no text or number")
             stack[-1].update(zip(pairs[::2], pairs[1::2], strict=True))
         elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
             memo[int(argument)] = stack[-1]
@@ -114,8 +116,8 @@ def _read(content: bytes) -> Any:
             stack.append(memo[int(argument)])
         elif name == "GLOBAL" and argument in NAMES:
             stack.append(NAMES[argument])
-        elif name == "STACK_GLOBAL" and f"{stack[-2]} {stack[-1]}" in NAMES:
-            stack[-2:] = [NAMES[f"{stack[-2]} {stack[-1]}"]]
+        elif name == "STACK_GLOBAL" and (named := _named(stack[-2:])) in NAMES:
+            stack[-2:] = [NAMES[named]]
         elif name == "REDUCE" and stack[-2] in (ARRAY, DTYPE):
             arguments = stack.pop()
             stack.append(_Made(stack.pop(), arguments))
@@ -144,3 +146,8 @@ def _finished(value: Any, known: dict[int, Any]) -> Any:
 
 def _text(key: Any) -> Any:
     return key.decode("latin-1") if isinstance(key, bytes) else key
+
+
+def _named(two: list[Any]) -> str:
+    """A module and a name in it; nothing where they are no texts, whose length is not known."""
+    return " ".join(two) if all(isinstance(one, str) for one in two) else ""

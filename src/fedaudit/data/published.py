@@ -11,6 +11,7 @@ Nothing pickled is opened, and nothing is unpacked beyond a limit.
 from __future__ import annotations
 
 import json
+import lzma
 import re
 import tarfile
 import zlib
@@ -36,6 +37,7 @@ MNIST_PIXELS = 28 * 28
 TEXT_OF_TWEET = 4  # a tweet is its number, time, query, user and text
 WORDS, TWEET = 10_000, 25  # the commonest words of tweets, and how many of a tweet count
 PAD, UNKNOWN = 0, 1
+MAX_COLUMNS = 20_000  # Texas has 6,169
 LEAST_SHARED = 8  # characters that end one window and begin another: more than chance
 
 
@@ -70,15 +72,15 @@ def leaf(options: LeafOptions) -> Dataset:
         if options.images is not None or x[0].lower().endswith((".jpg", ".png")):
             return _faces(options, x, y, whose)
         return _characters(options, x, y, whose)
-    if all(isinstance(each, list) and len(each) > TEXT_OF_TWEET and isinstance(each[-1], str) for each in x):
+    if all(isinstance(each, list) and len(each) > TEXT_OF_TWEET and isinstance(each[TEXT_OF_TWEET], str) for each in x):
         return _tweets(options, [each[TEXT_OF_TWEET] for each in x], y, whose)
     try:
-        numbers = np.array(x, np.float32)
-    except (ValueError, TypeError):
+        numbers, classes = np.array(x, np.float32), np.array(y)
+    except (ValueError, TypeError, OverflowError):
         raise _not_leaf(options.path, "the records are neither numbers of one length nor text") from None
     of_femnist = numbers.shape[1:] in ((MNIST_PIXELS,), (28, 28))
     pixels = numbers.reshape(-1, 1, 28, 28) if of_femnist else numbers
-    return dataset(options.path.stem, pixels, np.array(y), subject=whose)
+    return dataset(options.path.stem, pixels, classes, subject=whose)
 
 
 def _of_users(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
@@ -224,7 +226,7 @@ def _from_archive(name: str, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
                 content = archive.extractfile(entry) if part and entry.isfile() else None
                 if content is not None:
                     found[part] = _table(path, content)
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
         raise _not_shokri(path, f"it cannot be read as a tar archive ({type(error).__name__})") from None
     if "table" in found:
         return found["table"][:, 1:], found["table"][:, 0].astype(np.int64)
@@ -247,15 +249,18 @@ def _table(path: Path, file: IO[bytes]) -> NDArray[Any]:
     import pyarrow as pa
     from pyarrow import csv
 
-    names = [f"f{number}" for number in range(file.readline().count(b",") + 1)]
+    columns = file.readline(2**24).count(b",") + 1
+    if columns > MAX_COLUMNS:
+        raise _not_shokri(path, f"a table in it has {columns:,} columns or more")
+    names = [f"f{number}" for number in range(columns)]
     file.seek(0)
     kinds = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.float32()))  # half of what int64 would take
     try:
         read = csv.read_csv(file, csv.ReadOptions(column_names=names, block_size=2**24), convert_options=kinds)
-        columns = [column.to_numpy(zero_copy_only=False) for column in read.columns]
+        values = [column.to_numpy(zero_copy_only=False) for column in read.columns]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
         raise _not_shokri(path, "a table in it has other cells than numbers, or lines of different length") from None
-    table = np.stack(columns, axis=1)
+    table = np.stack(values, axis=1)
     if not np.isfinite(table).all() or np.abs(table[:, 0]).max(initial=0) > 2**24:  # beyond it float32 skips integers
         raise _not_shokri(path, "a table in it has numbers that are no bits, counts or classes")
     return table

@@ -87,7 +87,7 @@ def _check_shapes(
     for column, values in columns.items():
         if values is not None and values.ndim != 1:
             raise FedauditError("shape", f"{name}: {column} has shape {values.shape}", "Give one value a record.")
-    if x.ndim < 2:
+    if x.ndim < 2 or 0 in x.shape[1:]:
         raise FedauditError("shape", f"{name}: x has shape {x.shape}", "Give one row a record: (records, features).")
     for column, values in {"y": y, **columns}.items():
         if values is not None and len(values) != len(x):

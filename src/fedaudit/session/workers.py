@@ -44,6 +44,7 @@ class Worker:
 
 def work(pieces: Sequence[Any], do: Work, workers: int) -> Generator[News, None, None]:
     """Does all pieces, and yields the news as it comes. A piece ends with `done`, or with `failed` without a part."""
+    workers = max(workers, 1)
     waiting = list(range(len(pieces)))[::-1]
     busy: dict[Worker, int] = {}  # what each works on
     try:

@@ -155,7 +155,7 @@ class CanarySection(Section):
     )
     starts: Count | None = Field(None, description="how many begin, of which the best go on; not set: 16, for text 1")
     batch: Count | None = Field(None, description="mock updates that a step of crafting looks at; not set: 16")
-    reach: Annotated[float, Field(gt=0)] | None = Field(
+    reach: Annotated[float, Field(ge=1e-6, le=1e6)] | None = Field(
         None, description="how long the canary's gradient must be (R); not set: long enough to be clipped"
     )
 

@@ -73,7 +73,7 @@ PAPERS, HEADLINE = "epsilon-canife-round", "epsilon-canife"
 FIGURES: dict[str, Callable[[Floats, Floats, float, float], Estimate]] = {
     "epsilon-maximised": maximised_epsilon,
     PAPERS: lambda w, o, delta, confidence: replace(
-        maximised_epsilon(w, o, 1 / (len(w) + len(o)), confidence), name=PAPERS
+        maximised_epsilon(w, o, 1 / max(len(w) + len(o), 2), confidence), name=PAPERS
     ),
     "epsilon-ranks": lambda w, o, delta, confidence: proved_epsilon(w, o, delta, Ranks(), confidence),
     "epsilon-split": lambda w, o, delta, confidence: proved_epsilon(w, o, delta, Split(), confidence),
@@ -259,7 +259,7 @@ def _composed_estimates(
     rate = claim.process.rate if claim.process else 1.0
     source = "Gaussian fit" if all(one.name == "epsilon-gdp" for one in used) else "maximised figure where no fit holds"
     papers = [found[PAPERS] for found in by_stop.values()]
-    at_one_in_n = [1 / (one.n_pos + one.n_neg) for one in papers]
+    at_one_in_n = [1 / max(one.n_pos + one.n_neg, 2) for one in papers]  # of a dead canary no trial counts
     from_papers = "maximised figure at delta 1/n"
 
     def whole(end: str, how: Inversion, of: Sequence[Estimate], found_at: list[float] | None) -> float | None:
