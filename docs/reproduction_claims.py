@@ -208,7 +208,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         FTA, "introduction", "FTA, which trains nothing, finds more than attacks that train reference models",
         "CIFAR-100, local models, at 1 % FPR: 54.4 %; LiRA 15.2, distillation 2.1 %",
         tuple(Above(Of("references", "fta-confidence"), Of("references", rival)) for rival in ("lira", "distillation")),
-        "On average more than LiRA and less than the distillation attack; after 40 rounds, from global models, LiRA has "
+        "On average more than LiRA and less than the distillation attack; after 40 rounds, of global models, LiRA has "
         "more ([reference.md](reference.md)).",
         after_a_look=True,
     ),
