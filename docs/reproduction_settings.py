@@ -31,9 +31,10 @@ FORWARD = ["loss", "modified-entropy", "merlin", "fed-loss", "back-front-diff", 
            *(f"fta-loss-degree{k}" for k in (2, 3, 4))]  # fmt: skip
 UPDATES = ["gradient-cosine", "gradient-diff", FILTER]
 BRIEFLY = ["loss", "back-front-ratio", "fta-confidence", FILTER]
+FROM_GLOBAL_MODELS = {"vantages": ["client"]}
 
 
-def small_pictures(attacks: list[str], **federation: Any) -> Config:
+def small_pictures(attacks: list[str], audit: Raw | None = None, **federation: Any) -> Config:
     """CIFAR-100 at 16 x 16 and four parties with 375 members: a model that learns its records by heart. (With one epoch
     a round it does not: the loss had an AUC of .65, and FTA found 1.8 %. Five were chosen with seed 100.) A party's
     thresholds rest on some 1,100 outsiders."""
@@ -41,7 +42,7 @@ def small_pictures(attacks: list[str], **federation: Any) -> Config:
     return lambda folder: {
         "data": {"name": "npz", "path": str(folder / "cifar100-16.npz"), "limit": 10000},
         "federation": about | federation,
-        "audit": {"attacks": attacks, "fpr": [0.01, 0.02]},
+        "audit": {"attacks": attacks, "fpr": [0.01, 0.02]} | (audit or {}),
     }
 
 
@@ -269,17 +270,23 @@ SETTINGS: Mapping[str, TestedIn] = {
     ),
     "few-outsiders": TestedIn(
         "*baskets*, whose thresholds rest on 500 outsiders instead of 6,000",
-        baskets(["loss", "fta-confidence"], audit={"vantages": ["client"], "calibration": {"records": 500}}),
+        baskets(["loss", "fta-confidence"], audit=FROM_GLOBAL_MODELS | {"calibration": {"records": 500}}),
     ),
     "skewed": TestedIn(
         "*baskets*, classes by Dirichlet(.1)", baskets(BRIEFLY, partition="dirichlet", beta=0.1)
     ),
-    "few-records": TestedIn("*baskets*, 281 members a party", baskets(BRIEFLY, 3750)),
-    "many-parties": TestedIn("*baskets*, 16 parties with about 280 members", baskets(BRIEFLY, parties=16)),
-    "narrow": TestedIn("*baskets* with one hidden layer of 64", baskets(BRIEFLY, model={"hidden": [64]})),
+    "few-records": TestedIn(
+        "*baskets*, 281 members a party", baskets(BRIEFLY, 3750, audit=FROM_GLOBAL_MODELS)
+    ),
+    "many-parties": TestedIn(
+        "*baskets*, 16 parties with about 280 members", baskets(BRIEFLY, audit=FROM_GLOBAL_MODELS, parties=16)
+    ),
+    "narrow": TestedIn(
+        "*baskets* with one hidden layer of 64", baskets(BRIEFLY, model={"hidden": [64]}, audit=FROM_GLOBAL_MODELS)
+    ),
     "fedsgd": TestedIn(
         "6,000 baskets, four parties with 450 members, one hidden layer of 128, 400 rounds of one step (FedSGD)",
-        baskets(BRIEFLY, 6000, {"hidden": [128]}, rounds=400, algorithm="fedsgd", lr=1.0),
+        baskets(BRIEFLY, 6000, {"hidden": [128]}, FROM_GLOBAL_MODELS, rounds=400, algorithm="fedsgd", lr=1.0),
     ),
     "references": TestedIn(
         "6,000 baskets, four parties with 450 members, 15 rounds, eight reference models a party",
