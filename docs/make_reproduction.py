@@ -268,7 +268,8 @@ def difference_of_seed(test: Above, seed: int) -> Estimate | None:
     malicious aggregator's scores are about models that it isolated, and are not kept.)"""
     first, second = seen(test.first)[seed], seen(test.second)[seed]
     paired = None
-    if first.result and second.result and test.first.metric != COST and same_data(first.folder, second.folder):
+    alike = test.first.metric == test.second.metric != COST
+    if alike and first.result and second.result and same_data(first.folder, second.folder):
         paired = risk_difference((first.folder, first.result), (second.folder, second.result), test.first.metric)
     return paired or apart(first.figure, second.figure)
 
@@ -343,6 +344,8 @@ counterpart, not a repetition.
 - **Intervals** are 95 %, for the mean over all possible training runs, if these vary about normally: the spread over
   seeds (Student's t), and the error of measuring each run. Every setting trained here has at least three seeds; the
   last table lists them, the model's accuracy and the command.
+- **Commands.** `python -m docs.make_reproduction baskets narrow` trains these settings and judges the claims about
+  them; names in *italics* are settings.
 - **†** The test was written down, or its number of seeds raised, when figures of its setting, or of one like it, had
   been seen.
 - **Models.** *Local* ones are those that a server sees of each party, *global* ones those that every party sees.
@@ -367,8 +370,9 @@ def table(judged: Sequence[tuple[Claim | Elsewhere, str]]) -> Iterator[str]:
         if isinstance(claim, Elsewhere):
             yield f"| **{verdict}** | {said} | {claim.published} | {claim.found} |"
             continue
-        why = f". {claim.why_not}" if verdict in (UNDECIDED, CONTRADICTED) and claim.why_not else ""
-        yield f"| **{verdict}**{why} | {said} | {claim.published} | {'<br>'.join(figures(claim))} |"
+        why = claim.why_not if verdict in (UNDECIDED, CONTRADICTED) else ""
+        told = ". ".join(filter(None, [f"**{verdict}**", f"{why} {claim.known}".strip()]))
+        yield f"| {told} | {said} | {claim.published} | {'<br>'.join(figures(claim))} |"
 
 
 MANY = 4  # comparisons with one figure, of which those that hold need not all be told
@@ -410,8 +414,10 @@ def worth_telling(tests: Sequence[Above]) -> list[Above]:
 
 
 def names(test: Above) -> tuple[str, str]:
-    """What is compared, as shortly as can be: two attacks in one setting, or one attack in two."""
+    """What is compared, as shortly as can be: two figures of one attack, two attacks in one setting, or one in two."""
     first, second = test.first, test.second
+    if first.metric != second.metric:
+        return f"In *{first.setting}*, {first.metric}", second.metric
     if first.setting == second.setting:
         return f"In *{first.setting}*, {first.attack}", second.attack
     return f"{first.attack or TASK} in *{first.setting}*", f"in *{second.setting}*"

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from docs import make_reproduction
-from docs.make_reproduction import Seen, apart, asked, configured, figure_of, holds, looked_at, names
+from docs.make_reproduction import Seen, apart, asked, configured, figure_of, holds, looked_at, names, table
 from docs.reproduction_claims import (
     CLAIMS,
     CONFIRMED,
@@ -179,6 +179,14 @@ def test_two_seeds_are_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
         assert holds(replace(TESTED[0], tests=(above,))) == verdict
 
 
+def test_what_has_to_be_known_is_said_whatever_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_reproduction, "figures", lambda _: iter(["a figure"]))
+    claim = replace(TESTED[0], why_not="It is level.", known="Nothing was learnt.")
+    *_, held, failed = table([(claim, CONFIRMED), (claim, UNDECIDED)])
+    assert held.startswith(f"| **{CONFIRMED}**. Nothing was learnt. |")
+    assert failed.startswith(f"| **{UNDECIDED}**. It is level. Nothing was learnt. |")
+
+
 def test_costs_are_compared_run_by_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds of an audit are no scores: their differences come from the runs, and may lie outside of -1 and 1."""
     spent = {"a": (5.0, 6.0, 7.0), "b": (2.0, 3.0, 4.0)}
@@ -203,6 +211,10 @@ def test_costs_are_compared_run_by_run(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_row_says_what_is_compared_and_what_was_asked() -> None:
     assert names(Above(Of("x", "a"), Of("x", "b"))) == ("In *x*, a", "b")
     assert names(Above(Of("x", "a"), Of("y", "a"))) == ("a in *x*", "in *y*")
+    assert names(Above(Of("x", "a", metric="recall"), Of("x", "a", metric="precision"))) == (
+        "In *x*, recall",
+        "precision",
+    )
     assert asked(Within(Of("x", "a", metric="score-sd"), 0.4, 0.53)) == "0.4 to 0.53"
     assert asked(Within(Of("x", "a", metric="auc"), 0.7, 1.0)) == "above 0.7"
     assert asked(below(Of("x", "a", metric=COST), 1.0)) == "at most 1"
