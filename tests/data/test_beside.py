@@ -12,6 +12,7 @@ from fedaudit.data.beside import read_beside
 from fedaudit.errors import FedauditError
 from fedaudit.session.prepare import prepare, stage
 from fedaudit.types import Game, Role
+from tests.data.test_own_copies import ADULT
 from tests.worlds import watch
 
 WORDS = np.array(["north", "south", "west"])
@@ -136,6 +137,36 @@ def test_a_table_is_scaled_by_the_first_file(tmp_path: Path, scaling: dict[str, 
     assert np.allclose(np.sort(found.x[:, 1]), np.sort(wanted[:, 1]), atol=2e-5)
 
 
+def test_adult_is_scaled_by_the_first_file(tmp_path: Path) -> None:
+    (tmp_path / "one.data").write_text(ADULT)
+    options = parse({"data": {"name": "adult", "path": str(tmp_path / "one.data")}}).data
+    first = load(options)
+    years = first.records.x[:, 0]
+    older = [f"{int(line[:2]) + 10}{line[2:]}" for line in filter(None, ADULT.splitlines())]
+    (tmp_path / "two.data").write_text("\n".join(older))
+    found = read_beside(options, tmp_path / "two.data", first, "audit.own.path").records
+    spread = np.std([39, 50, 38, 28])
+    assert np.allclose(np.sort(found.x[:, 0]), np.sort(years) + 10 / spread, atol=1e-5)
+
+
+def test_a_column_of_two_words_has_the_same_two_in_both(tmp_path: Path) -> None:
+    """Else "yes" would be 1 in one file and 0 in the other."""
+    rng = np.random.default_rng(3)
+
+    def written(name: str, words: str) -> Path:
+        cells = [f"{a:.3f},{words[i % len(words)]},{i % 3}" for i, a in enumerate(rng.normal(size=60))]
+        (tmp_path / name).write_text("\n".join(["height,kind,label", *cells]))
+        return tmp_path / name
+
+    options = parse({"data": {"name": "table", "path": str(written("one.csv", "ny")), "label": "label"}}).data
+    first = load(options)
+    assert first.columns == ("height", "kind = y, not n")
+    assert len(read_beside(options, written("two.csv", "yn"), first, "audit.own.path").records) == 60
+    for words in ("yz", "ay", "y"):
+        with pytest.raises(FedauditError, match="other columns"):
+            read_beside(options, written("two.csv", words), first, "audit.own.path")
+
+
 def test_what_both_files_hold_is_refused(first: Path, tmp_path: Path) -> None:
     one, other = rows(400, 0), rows(50, 1)
     np.savez(
@@ -155,13 +186,15 @@ def test_people_are_named_in_both_files_or_in_none(first: Path, tmp_path: Path) 
             stage(asked(one, {"calibration": {"path": str(other)}, "unit": "record"}))
 
 
-def test_other_people_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("audit", [{}, {"adversary": "agg-sh", "attacks": ["gradient-series"], "vantages": ["server"]}])
+def test_other_people_only(tmp_path: Path, audit: dict[str, Any]) -> None:
     np.savez(tmp_path / "first.npz", **rows(400, 0, people=True))
+    given = {"own" if audit else "calibration": {"path": str(tmp_path / "other.npz")}}
     np.savez(tmp_path / "other.npz", **(rows(40, 1) | {"subject": np.array([f"0-{i // 2}" for i in range(40)])}))
     with pytest.raises(FedauditError, match="people who are trained on or reported on"):
-        stage(asked(tmp_path / "first.npz", {"calibration": {"path": str(tmp_path / "other.npz")}}))
+        stage(asked(tmp_path / "first.npz", audit | given))
     np.savez(tmp_path / "other.npz", **rows(40, 1, people=True))
-    stage(asked(tmp_path / "first.npz", {"calibration": {"path": str(tmp_path / "other.npz")}}))
+    stage(asked(tmp_path / "first.npz", audit | given))
 
 
 def test_other_kinds_of_files_are_refused(first: Path, tmp_path: Path) -> None:
@@ -219,4 +252,5 @@ def test_thresholds_from_records_of_another_kind_are_told(
     prepared = prepare(asked(first, {"calibration": {"path": str(tmp_path / "other.npz")}}))
     watch(prepared)
     (pooled,) = [r for r in prepared.snapshot().results if (r.party, r.model, r.attack) == (None, "global", "loss")]
-    assert any("outsiders were accused" in warning for warning in pooled.warnings) == told
+    found = pooled.estimates["tpr@0.05"]
+    assert ("the outsiders are accused" in (found.reason or "")) == told == (found.value is None)

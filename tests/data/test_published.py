@@ -19,6 +19,7 @@ from fedaudit.config.registry import DATA
 from fedaudit.config.schema import parse
 from fedaudit.data import load, papers
 from fedaudit.data.pickled import PickleRefused, plain_values
+from fedaudit.data.published import ALIKE
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import build_task
 from fedaudit.session.prepare import build, stage
@@ -68,21 +69,46 @@ def test_femnist_is_pictures_of_writers(tmp_path: Path) -> None:
     assert found.records.subject[row] == "f03"
 
 
-def test_shakespeare_of_leaf_keeps_windows_that_share_no_character(tmp_path: Path) -> None:
-    text = "".join(chr(97 + i % 23) for i in range(40))
-    windows = [text[i : i + 10] for i in range(30)]
-    following = [text[i + 10] for i in range(30)]
-    path = leaf(tmp_path / "s.json", {"ROMEO": (windows, following), "JULIET": (windows[:12], following[:12])})
-    found = loaded(name="leaf", path=str(path))
-    assert found.records.x.shape == (5, 10)  # of 30 windows those at 0, 11, 22; of 12 those at 0 and 11
-    spelled = {"".join(found.vocabulary[t] for t in row) for row in found.records.x}
-    assert spelled == {text[0:10], text[11:21], text[22:32]}
-    assert np.array_equal(found.records.x[:, 1:], found.records.y[:, :-1])
-    sampled = [0, 2, 3, 11, 13, 24]  # as LEAF's iid split leaves them
-    some = [windows[i] for i in sampled], [following[i] for i in sampled]
-    found = loaded(name="leaf", path=str(leaf(path, {"ROMEO": some, "JULIET": some})))
-    each = sorted("".join(found.vocabulary[t] for t in row) for row in found.records.x)
-    assert each == sorted(2 * [text[0:10], text[11:21], text[24:34]])
+def test_shakespeare_of_leaf_keeps_windows_that_share_no_text(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    text = "".join(rng.choice(list("abcdefghijklmnopqrstuvw"), 120))
+
+    def kept(path: Path, **said: list[int]) -> list[int]:
+        """Where the windows of 30 characters start that are kept of these."""
+        users = {
+            who: ([text[i : i + 30] for i in starts], [text[i + 30] for i in starts]) for who, starts in said.items()
+        }
+        found = loaded(name="leaf", path=str(leaf(path, users)))
+        assert np.array_equal(found.records.x[:, 1:], found.records.y[:, :-1])
+        return sorted(text.index("".join(found.vocabulary[t] for t in row)) for row in found.records.x)
+
+    path = tmp_path / "s.json"
+    assert kept(path, ROMEO=[*range(90)]) == [0, 31, 62]
+    assert kept(path, ROMEO=[0, 2, 3, 31, 33, 64]) == [0, 31, 64]  # as LEAF's sampling leaves them
+    # Juliet's last window ends with character 61, and up to 15 may be shared with somebody else.
+    assert kept(path, JULIET=[*range(40)], ROMEO=[*range(90)]) == [0, 31, 47, 78]
+
+
+def test_windows_that_leaf_has_dealt_to_other_users_share_no_text(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    text = "".join(rng.choice(list("abcdefghij "), 2000))
+    users: dict[str, tuple[list[Any], list[Any]]] = {f"{number:02}": ([], []) for number in range(20)}
+    for start in rng.permutation(1900):
+        x, y = users[f"{rng.integers(20):02}"]
+        x.append(text[start : start + 80])
+        y.append(text[start + 80])
+    found = loaded(name="leaf", path=str(leaf(tmp_path / "s.json", users)))
+    windows = ["".join(found.vocabulary[t] for t in row) for row in found.records.x]
+    starts = sorted(text.index(window) for window in windows)
+    assert len(windows) > 12
+    assert min(np.diff(starts)) > 81 - ALIKE
+
+
+@pytest.mark.parametrize("labels", [[0, 0.0, "0", "0.0"], ["no", "no", "no", "no"]])
+def test_a_label_is_one_class_however_it_is_written(tmp_path: Path, labels: list[Any]) -> None:
+    tweets = [["1", "Mon", "NO_QUERY", "ann", f"word {i}", "training"] for i in range(5)]
+    found = loaded(name="leaf", path=str(leaf(tmp_path / "t.json", {"ann": (tweets, [*labels, 4])})))
+    assert len(found.values["label"]) == 2
 
 
 def test_tweets_become_words(tmp_path: Path) -> None:

@@ -187,6 +187,11 @@ def test_of_runs_that_differ_in_their_seed_the_mean_is_shown() -> None:
         assert (row.smallest, row.largest) == (min(e.value or 0 for e in each), max(e.value or 0 for e in each))
 
 
+def test_a_copy_of_a_run_is_no_second_one() -> None:
+    runs = {"a": seeded(0, 0.0), "copied": seeded(0, 0.0), "b": seeded(1, 0.02)}
+    assert {(row.configuration, row.runs) for row in rows(runs, ["auc"])} == {("a", 2)}
+
+
 def test_the_table_as_a_file_reads_back(tmp_path: Path) -> None:
     for name, document in {"one": seeded(0, 0.0), "two": seeded(1, 0.02)}.items():
         (tmp_path / name).mkdir()

@@ -217,3 +217,35 @@ def test_the_lower_end_is_a_quantile_of_the_mixture_where_no_hits_are_possible_b
 
     found = optimize.brentq(lambda p: below(p) - 0.05, 1e-9, 0.9, xtol=1e-13)
     assert lower_end(hits, 20.0, 0.05) == pytest.approx(found, abs=1e-9)
+
+
+# ------------------------------------------------------------------ thresholds from records of another kind
+
+
+@pytest.mark.parametrize(("shift", "alike"), [(0.0, True), (1.0, False), (-2.0, False)])
+def test_thresholds_from_records_of_another_kind_have_no_tpr(shift: float, alike: bool) -> None:
+    """The outsiders that are reported on have larger or smaller scores than those that set the thresholds."""
+    rng = np.random.default_rng(0)
+    sizes = [(2000, 1000), (3000, 1500)]
+    blocks = [Block(rng.normal(size=500), rng.normal(shift, size=n), rng.normal(size=m)) for n, m in sizes]
+    found = tpr_at_fpr(blocks, 0.01)
+    assert (found.value is not None) == alike == (found.reason is None)
+    assert alike or "outsiders are accused where 0.01 was asked" in (found.reason or "")
+    assert found.realised_fpr is not None
+
+
+def test_of_people_who_differ_no_threshold_is_doubted() -> None:
+    """Records of a person resemble each other, so that the outsiders of thirty people vary more than as many alone."""
+    rng = np.random.default_rng(0)
+
+    def of_people(first: int) -> tuple[Floats, Floats]:
+        whose = np.repeat(np.arange(first, first + 30), 40)
+        return 0.8 * rng.normal(size=first + 30)[whose] + 0.6 * rng.normal(size=len(whose)), whose
+
+    doubted = 0
+    for _ in range(100):
+        drawn = [of_people(first) for first in (0, 30, 60)]
+        scores, whose = zip(*drawn, strict=True)
+        found = tpr_at_fpr([Block(*scores, subjects=whose)], 0.05, prove=False)
+        doubted += "are accused where" in (found.reason or "")
+    assert doubted == 0

@@ -16,7 +16,7 @@ from fedaudit.data import load
 from fedaudit.data.records import contents
 from fedaudit.errors import FedauditError
 from fedaudit.stats.blocks import hash_order
-from fedaudit.types import Bools, Candidates, Dataset, Game, Records, Role, Truth
+from fedaudit.types import Bools, Candidates, Dataset, Game, Records, Role, Strings, Truth
 
 SALT = "calibration"
 UNKNOWN = -1  # the last of the numbers by which others are replaced, so that it stays what it is
@@ -99,6 +99,15 @@ def _refuse_shared(records: Records, first: Records, path: Path, key: str) -> No
         raise FedauditError("beside-shared", what, "Remove them from one of the two files: they may be trained on.")
 
 
+def refuse_shared_people(others: Strings | None, known: Strings | None, key: str) -> None:
+    """Of those who are trained on or reported on, none may be in the file that `key` names."""
+    if others is None or known is None:
+        return
+    if shared := int(np.isin(np.unique(others), known).sum()):
+        what = f"{key} has records of {shared} people who are trained on or reported on"
+        raise FedauditError("beside-people", what, "Remove them: a person has one role.")
+
+
 # ------------------------------------------------------------------ what sets thresholds
 
 
@@ -106,11 +115,7 @@ def calibrated_by(game: Game, others: Records) -> Game:
     """The game with these records in place of its calibration non-members, dealt out to the parties in turn."""
     rest = only(game, ~game.truth.mask(Role.CALIBRATION))
     names = game.parties
-    people = others.id[:0] if others.subject is None else np.unique(others.subject)
-    known = people if rest.candidates.subject is None else rest.candidates.subject
-    if shared := int(np.isin(people, known).sum()):
-        what = f"audit.calibration.path has records of {shared} people who are trained on or reported on"
-        raise FedauditError("beside-people", what, "Remove them: a person has one role.")
+    refuse_shared_people(others.subject, rest.candidates.subject, "audit.calibration.path")
     if len(others) < len(names):
         what = f"audit.calibration.path has {len(others)} records for {len(names)} parties"
         raise FedauditError("empty-set", what, "Give every party one at least, and a hundred for a small FPR.")

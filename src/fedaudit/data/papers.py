@@ -196,6 +196,7 @@ class AdultOptions(DataOptions):
     path: Path = Field(
         description=f"your copy, relative to this file: adult.data, or npz with {', '.join(ADULT_ARRAYS)}"
     )
+    scale: bool = Field(True, description="numbers get mean 0 and standard deviation 1")
 
 
 @DATA.register(
@@ -210,7 +211,7 @@ def adult(options: AdultOptions) -> Dataset:
         raise FedauditError("no-records", f"{path}: there are no records", "Give a file with rows in it.")
     sex = codes["sex"]
     wide = [np.eye(len(names[name]))[codes[name]] for name in CATEGORICAL if name != "sex"]
-    x = np.column_stack([standardised(numeric), sex, *wide])
+    x = np.column_stack([standardised(numeric) if options.scale else numeric, sex, *wide])
     found = dataset(options.name, x, y, attributes={"sex": sex})
     values = [f"{name} = {value}" for name in CATEGORICAL if name != "sex" for value in names[name]]
     columns = (*NUMERIC, "sex", *values)

@@ -38,7 +38,8 @@ TEXT_OF_TWEET = 4  # a tweet is its number, time, query, user and text
 WORDS, TWEET = 10_000, 25  # the commonest words of tweets, and how many of a tweet count
 PAD, UNKNOWN = 0, 1
 MAX_COLUMNS = 20_000  # Texas has 6,169
-LEAST_SHARED = 8  # characters that end one window and begin another: more than chance
+LEAST_SHARED = 8  # characters that end one window and begin the next one of its user: more than chance
+ALIKE = 16  # characters that begin or end one window and are in another, of anybody: more than a common phrase
 
 
 class LeafOptions(DataOptions):
@@ -62,7 +63,7 @@ def leaf(options: LeafOptions) -> Dataset:
     y: list[Any] = []
     users: list[str] = []
     for user, inputs, labels in _of_users(options.path):
-        x += inputs
+        x += _compact(inputs)
         y += labels
         users += [user] * len(inputs)
     if not x:
@@ -81,6 +82,16 @@ def leaf(options: LeafOptions) -> Dataset:
     of_femnist = numbers.shape[1:] in ((MNIST_PIXELS,), (28, 28))
     pixels = numbers.reshape(-1, 1, 28, 28) if of_femnist else numbers
     return dataset(options.path.stem, pixels, classes, subject=whose)
+
+
+def _compact(inputs: list[Any]) -> list[Any]:
+    """Records of numbers as arrays, which take an eighth of what lists of them take; others as they are."""
+    if not inputs or not isinstance(inputs[0], list) or any(isinstance(value, str) for value in inputs[0]):
+        return inputs
+    try:
+        return list(np.array(inputs, np.float32))
+    except (ValueError, TypeError, OverflowError):
+        return inputs
 
 
 def _of_users(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
@@ -112,23 +123,27 @@ def _folders(path: Path) -> list[Path]:
 
 def _characters(options: LeafOptions, x: list[str], y: list[str], users: NDArray[np.str_]) -> Dataset:
     """Each window with the character that follows it. LEAF's windows move on by one character, or by more where it has
-    sampled them; windows that share none are kept, so that no record holds the text of another one."""
+    sampled them, and with `--iid` it deals them out to users of its own. Those that share text are left out, so that no
+    record holds that of another one: within a user whatever they share, between users from ALIKE characters on."""
     length = len(x[0])
     if not length or any(len(each) != length for each in x) or any(not isinstance(c, str) or len(c) != 1 for c in y):
         raise _not_leaf(options.path, "the texts differ in length, or a label is no single character")
     text = [window + following for window, following in zip(x, y, strict=True)]
     kept: list[int] = []
-    offset = 0  # from the last window that was kept
+    said = set[int]()  # all runs of ALIKE characters in what was kept, by hash
+    alike = min(ALIKE, length + 1)
+    offset = 0  # from the last window of this user that was kept
     for i, each in enumerate(text):
         if not kept or users[kept[-1]] != users[i]:
-            offset = 0
+            offset = length + 1
         elif each[:-1] == text[i - 1][1:]:
             offset += 1
         else:
             shared = (n for n in range(length, LEAST_SHARED - 1, -1) if text[kept[-1]].endswith(each[:n]))
-            offset = length + 1 - next(shared, length + 1)
-        if offset % (length + 1) == 0:
+            offset = length + 1 - next(shared, 0)
+        if offset > length and said.isdisjoint((hash(each[:alike]), hash(each[-alike:]))):
             kept.append(i)
+            said.update(hash(each[start : start + alike]) for start in range(length + 2 - alike))
             offset = 0
     text = [text[i] for i in kept]
     known, tokens = np.unique([list(each) for each in text], return_inverse=True)
@@ -146,8 +161,16 @@ def _tweets(options: LeafOptions, texts: list[str], y: list[Any], users: NDArray
     tokens = np.full((len(split), TWEET), PAD, np.int64)
     for row, each in enumerate(split):
         tokens[row, : len(each)] = [known.get(word, UNKNOWN) for word in each]
-    found = dataset(options.path.stem, tokens, np.array([str(label) for label in y]), subject=users, tokens=True)
+    found = dataset(options.path.stem, tokens, np.array([_class(label) for label in y]), subject=users, tokens=True)
     return replace(found, vocabulary=("", "?", *known))
+
+
+def _class(label: Any) -> str:
+    """0, 0.0 and "0" are one class."""
+    try:
+        return f"{float(label):g}"
+    except (TypeError, ValueError):
+        return str(label)
 
 
 def _faces(options: LeafOptions, names: list[str], y: list[Any], users: NDArray[np.str_]) -> Dataset:

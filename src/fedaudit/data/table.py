@@ -183,8 +183,12 @@ class _Feature:
 
 def _called(name: str, column: Column, feature: _Feature) -> list[str]:
     """What the features that a column became are called."""
-    several = feature.values.shape[1] > 1
-    return [f"{name} = {value or '(empty)'}" for value in column.coded[0]] if several else [name]
+    if column.numbers is not None:
+        return [name]
+    values = [str(value) or "(empty)" for value in column.coded[0]]
+    if len(values) == 2:
+        return [f"{name} = {values[1]}, not {values[0]}"]
+    return [f"{name} = {value}" for value in values]
 
 
 def _notices(file: str, features: Mapping[str, _Feature]) -> list[Notice]:

@@ -70,11 +70,14 @@ def _usual(runs: Mapping[str, Document]) -> list[str]:
 
 
 def _alike(runs: Mapping[str, Document]) -> list[dict[str, Document]]:
-    """By name: runs whose configurations differ in the seed alone. Without one, a run is alone."""
+    """By name: runs whose configurations differ in the seed alone. Without one, a run is alone. A copy of a run is no
+    second one."""
     found: dict[str, dict[str, Document]] = {}
     for name, run in runs.items():
         key = json.dumps(_without_seed(run.run.config), sort_keys=True) if run.run.config else f"alone: {name}"
-        found.setdefault(key, {})[name] = run
+        alike = found.setdefault(key, {})
+        if all((run.run.config, run.results) != (other.run.config, other.results) for other in alike.values()):
+            alike[name] = run
     return list(found.values())
 
 

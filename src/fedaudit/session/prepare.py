@@ -293,7 +293,9 @@ def reserved(
             raise FedauditError("own-idle", what, 'Remove it, or set audit.adversary = "agg-sh" or "agg-mal".')
         return dataset, None
     if given is not None and given.path is not None:
-        return dataset, read_beside(config, given.path, loaded, "audit.own.path")
+        own = read_beside(config, given.path, loaded, "audit.own.path")
+        beside.refuse_shared_people(own.subject, dataset.records.subject, "audit.own.path")
+        return dataset, own
     share = given.share if given is not None and given.share is not None else 1 / (federation.parties + 1)
     rng = np.random.default_rng([federation.seed, 1])
     records, own = partition.reserve(dataset.records, max(share, asked), rng)

@@ -33,6 +33,7 @@ from fedaudit.types import Curve, Estimate, Floats, Ints
 
 _TPR = "threshold on calibration non-members; its binomial rank mixed with the Beta of the members' count"
 _MOST_MISSING = 10_000_000
+_UNLIKELY = 1e-6  # of records that are alike: an audit asks many times
 _SEVERAL = ", summed over {} thresholds (generalised interval)"
 POINTS = 40  # of a ROC curve
 
@@ -74,10 +75,15 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
             name, None, None, None, confidence, method, "measured", n_pos, n_neg, n_cal=n_cal, reason=reason
         )
     alpha = 1 - confidence
+    realised, around = _realised_fpr(parts, whose.evaluation, confidence)
+    if realised is not None and (reason := _why_unlike(parts, whose.evaluation, realised)):
+        return Estimate(
+            name, None, None, None, confidence, method, "measured", n_pos, n_neg, n_cal=n_cal, reason=reason,
+            realised_fpr=realised, realised_fpr_interval=around,
+        )  # fmt: skip
     spread = _members_spread(parts, whose.members, alpha)
     low, high = fiducial_ends(parts, n_pos, spread, alpha)
     proved = guaranteed_ends(parts, n_pos, spread, alpha) if prove else None
-    realised, around = _realised_fpr(parts, whose.evaluation, confidence)
     return Estimate(
         name,
         _accused(parts) / n_pos,
@@ -148,6 +154,36 @@ def _realised_fpr(
     if found.low is None or found.high is None:
         return None, None
     return found.value, (found.low, found.high)
+
+
+def _why_unlike(parts: Sequence[Ranked], evaluation: Numbers, realised: float) -> str | None:
+    """Far more outsiders are accused than thresholds from records like them would accuse, or far fewer: what set the
+    thresholds came from elsewhere, for example, and a TPR at this rate would mean nothing.
+
+    The true FPR of a threshold at rank r of n is Beta(r, n - r + 1); that of several is a Beta with the mean and the
+    variance of their weighted sum. The number of accused is then beta-binomial.
+    """
+    fpr = parts[0].fpr
+    if fpr / 2 <= realised <= 2 * fpr:
+        return None
+    from scipy.stats import betabinom
+
+    judged_by = [len(part.block.evaluation) for part in parts]
+    accused = [part.block.accused(part.block.evaluation, part.rank) for part in parts]
+    spread = max(design_effect(accused, evaluation), *(part.spread for part in parts))
+    weight = np.array(judged_by) / sum(judged_by)
+    size = np.array([part.size for part in parts]) / spread
+    mean = np.array([part.rank for part in parts]) / (np.array([part.size for part in parts]) + 1)
+    middle, variance = weight @ mean, weight**2 @ (mean * (1 - mean) / (size + 2))
+    strength = middle * (1 - middle) / variance - 1
+    outsiders = betabinom(round(sum(judged_by) / spread), middle * strength, (1 - middle) * strength)
+    count = realised * sum(judged_by) / spread
+    if min(outsiders.sf(math.floor(count) - 1), outsiders.cdf(math.ceil(count))) >= _UNLIKELY:
+        return None
+    return (
+        f"{realised:.3g} of the outsiders are accused where {fpr:g} was asked: the records that set the threshold are "
+        "not like those that are reported on"
+    )
 
 
 def _why_no_lower_end(parts: Sequence[Ranked], alpha: float) -> str | None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy.stats import betabinom
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.reductions import Regression
@@ -18,12 +16,10 @@ from fedaudit.audit.settings import HEADLINE_FPR
 from fedaudit.questions import MINUS, Verdict
 from fedaudit.stats import Block, auc_difference, needed_for_value, roc_curve, tied_share, tpr_difference
 from fedaudit.stats.roc import able, estimates
-from fedaudit.stats.wording import fpr_of
 from fedaudit.types import AuditResult, Cost, Curve, Floats, ModelKind, Notice, Role, Vantage, notice, warning
 from fedaudit.words import with_warnings
 
 SIDES = {"distance-members": (Role.MEMBER,), "distance-nonmembers": (Role.EVALUATION, Role.CALIBRATION)}
-UNLIKELY = 1e-6  # each audit asks many times
 MANY_TIES = 0.03  # of members and calibration records
 FEW_VALUES = 0.1  # of as many scores: these are counts or answers, and no numbers that ran into a limit
 
@@ -73,28 +69,12 @@ def _entry(
     found |= case.decided(attack, sights, settings.confidence, party)
     labels = case.scores.queries(sights, attack, party) or (None, None)
     cost = Cost(case.scores.epochs(sights, attack), *labels)
-    warnings = [*below_chance(attack.name, blocks, found["auc"], looked_at), *_missed(attack.name, blocks, found)]
+    warnings = below_chance(attack.name, blocks, found["auc"], looked_at)
     layer = next((sight.layers[s] for sight in sights for s in attack.signals if s in sight.layers), None)
     found_there = AuditResult(
         attack.name, vantage.value, model, unit, party, round=case.round, estimates=found, cost=cost
     )
     return with_warnings(replace(found_there, layer=layer, question=attack.question), warnings)
-
-
-def _missed(attack: str, blocks: Sequence[Block], found: Estimates) -> list[Notice]:
-    """A warning where far more outsiders were accused than a threshold from records like them would accuse: calibration
-    records from elsewhere, for example. Of independent records the number of accused is beta-binomial."""
-    if any(block.of_several for block in blocks):
-        return []
-    told = []
-    for name, tpr in found.items():
-        if (fpr := fpr_of(name)) is None or tpr.realised_fpr is None or not tpr.n_cal:
-            continue
-        rank = max(1, math.floor(fpr * (tpr.n_cal + 1)))
-        accused = round(tpr.realised_fpr * tpr.n_neg)
-        if betabinom(tpr.n_neg, rank, tpr.n_cal - rank + 1).sf(accused - 1) < UNLIKELY:
-            told.append(warning("fpr-missed", attack=attack, share=100 * tpr.realised_fpr, fpr=100 * fpr))
-    return told
 
 
 def _unscored(attack: BaseAttack, sights: Sequence[Sight], scores: Scores) -> list[Notice]:
