@@ -332,14 +332,18 @@ def test_a_run_is_written_shown_and_judged_again(tmp_path: Path, monkeypatch: py
     assert again_judged.canary == result.canary is not None
 
 
-def test_a_text_canary_is_shown_as_text(tmp_path: Path) -> None:
+@pytest.mark.parametrize("initial", ["random", "data"])
+def test_a_text_canary_is_shown_as_text_unless_it_began_as_a_record(initial: str, tmp_path: Path) -> None:
     asked = asking(
-        {"probes": 16, "every": 2, "steps": 10},
+        {"probes": 16, "every": 2, "steps": 10, "initial": initial},
         data={"name": "shakespeare", "path": str(plays(tmp_path / "plays.json")), "length": 12},
         federation={"split_subjects": True},
         model={"name": "lstm", "hidden": None, "units": 8, "layers": 1},
     )
     result = found_by(watched(prepare(asked)))
+    if initial == "data":
+        assert result.canary is None
+        return
     assert result.canary is not None
     assert result.canary.kind == "text"
     assert len(result.canary.text) == 13

@@ -18,7 +18,7 @@ from fedaudit.types import AuditResult, Estimate
 if TYPE_CHECKING:
     from fedaudit.results.advice import Advice
 
-TARGET = 0.1  # of members picked out: what a guarantee should rule out, ten times chance at 1 % FPR
+TARGET = 0.1  # of members picked out: what a guarantee should rule out: ten times chance at 1 % FPR, and twice chance at least
 SMALLER = 0.75  # a figure below this part of another is worth a sentence
 
 
@@ -117,14 +117,15 @@ def _differential_privacy(results: Results, found: list[Finding], name: str | No
             'name = "dp-sgd" and compare the two runs.'
         )
         return Help("Differential privacy", text, "rule")
-    if claim.epsilon is None or claim.binding is None or allowed(claim.binding, claim.delta, fpr) <= TARGET:
+    target = max(TARGET, 2 * fpr)
+    if claim.epsilon is None or claim.binding is None or allowed(claim.binding, claim.delta, fpr) <= target:
         return None
-    most, needed = allowed(claim.binding, claim.delta, fpr), epsilon_for(TARGET, claim.delta, fpr)
+    most, needed = allowed(claim.binding, claim.delta, fpr), epsilon_for(target, claim.delta, fpr)
     whose = f", {claim.per_person.text}," if claim.per_person else ""
     needed_of = " for a person" if claim.per_person else ""
     text = (
         f"The claimed epsilon of {claim.epsilon:.3g}{whose} still allows {share(most)} to be picked out at "
-        f"{rate(fpr)} false accusations. To rule out more than {share(TARGET)}, it would have to be {needed:.2g} or "
+        f"{rate(fpr)} false accusations. To rule out more than {share(target)}, it would have to be {needed:.2g} or "
         f"less{needed_of}: more noise, fewer rounds, or a smaller share of the records in each step."
     )
     return Help("A smaller epsilon", text, "rule")

@@ -148,7 +148,9 @@ class CanarySection(Section):
     steps: Count = Field(1000, description="steps of crafting")
     pool: Annotated[int, Field(ge=4)] = Field(64, description="mock parties, made of data that is set aside")
     target: Annotated[int, Field(ge=0)] | None = Field(None, description="the canary's class; not set: one at random")
-    initial: Literal["random", "data"] = Field("random", description="what crafting starts from: noise or a record")
+    initial: Literal["random", "data"] = Field(
+        "random", description="what crafting starts from: noise, or a record (the canary is then not shown)"
+    )
     mode: Literal["probes", "running"] = Field("probes", description="a frozen model, or every round as it comes")
     objective: Literal["normalised", "printed"] | None = Field(
         None, description="what crafting minimises: not set, normalised; or as the paper prints it, which can fail"

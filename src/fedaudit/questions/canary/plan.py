@@ -176,7 +176,12 @@ def _crafted(
     made: list[Party] = [CanaryParty(name, number, canaries) for number, name in enumerate(names)]
     return (
         CraftedCanaries(
-            names=np.array(names), present=schedule.present, fair=live, parties=expected, canaries=canaries
+            names=np.array(names),
+            present=schedule.present,
+            fair=live,
+            parties=expected,
+            canaries=canaries,
+            of_a_record=asked.initial == "data",
         ),
         made,
         schedule,

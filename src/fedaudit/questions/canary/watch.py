@@ -66,6 +66,7 @@ class CraftedCanaries:
     parties: float  # expected in a round
     canaries: Canaries | None = None  # None: only what was stored is judged
     vocabulary: tuple[str, ...] = ()
+    of_a_record: bool = False  # crafting starts from one, so that the canary may still be recognised as it
 
 
 @dataclass(frozen=True)
@@ -194,9 +195,9 @@ class CanaryWatch:
 
     @property
     def exhibit(self) -> Exhibit | None:
-        """The first canary, as it was crafted last."""
+        """The first canary, as it was crafted last, unless it would show somebody's record."""
         crafted, kept = self.game.crafted, self.kept[CRAFTED]
-        if crafted is None or not kept.record.size:
+        if crafted is None or crafted.of_a_record or not kept.record.size:
             return None
         if kept.record.dtype.kind in "iu":
             words, tokens = crafted.vocabulary, [*kept.record.tolist(), int(kept.label)]
