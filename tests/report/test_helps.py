@@ -66,6 +66,20 @@ def test_a_claim_that_allows_much_is_told_which_epsilon_would_not(epsilon: float
         assert allowed(needed, 1e-5, 0.01) == pytest.approx(0.1)
 
 
+def test_at_a_large_fpr_the_epsilon_that_is_advised_can_be_had() -> None:
+    """Guessing alone picks out a tenth at 10 % FPR; no epsilon would keep that from anybody."""
+    results = builder.results()
+    results["run"]["guarantee"] = builder.guarantee(20.0)
+    advised = helps._differential_privacy(quotable(results), [], "tpr@0.1")
+    panel = guarantee(quotable(results), "tpr@0.1")
+    assert advised is not None
+    assert panel is not None
+    needed = f"{epsilon_for(0.2, 1e-5, 0.1):.2g}"
+    assert f"more than 20.0 %, it would have to be {needed} or" in advised.text
+    assert f"At most 20.0 % is allowed from an epsilon of {needed} downwards" in panel.lead
+    assert float(needed) > 0.3
+
+
 def test_the_guarantee_explains_what_it_allows() -> None:
     for epsilon, says in ((20.0, "protects nobody"), (0.5, "nobody picks out more")):
         results = builder.results()

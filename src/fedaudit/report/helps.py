@@ -18,7 +18,6 @@ from fedaudit.types import AuditResult, Estimate
 if TYPE_CHECKING:
     from fedaudit.results.advice import Advice
 
-TARGET = 0.1  # of members picked out: what a guarantee should rule out: ten times chance at 1 % FPR, and twice chance at least
 SMALLER = 0.75  # a figure below this part of another is worth a sentence
 
 
@@ -117,7 +116,7 @@ def _differential_privacy(results: Results, found: list[Finding], name: str | No
             'name = "dp-sgd" and compare the two runs.'
         )
         return Help("Differential privacy", text, "rule")
-    target = max(TARGET, 2 * fpr)
+    target = ruled_out(fpr)
     if claim.epsilon is None or claim.binding is None or allowed(claim.binding, claim.delta, fpr) <= target:
         return None
     most, needed = allowed(claim.binding, claim.delta, fpr), epsilon_for(target, claim.delta, fpr)
@@ -129,6 +128,12 @@ def _differential_privacy(results: Results, found: list[Finding], name: str | No
         f"less{needed_of}: more noise, fewer rounds, or a smaller share of the records in each step."
     )
     return Help("A smaller epsilon", text, "rule")
+
+
+def ruled_out(fpr: float) -> float:
+    """The share of members that a guarantee should keep from being picked out: a tenth, and no less than twice what
+    guessing picks out."""
+    return max(0.1, 2 * fpr)
 
 
 def _overfitting(results: Results, found: list[Finding], name: str | None) -> Help | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedaudit.questions import MINUS
 from fedaudit.report import charts, figures, words
 from fedaudit.report.figures import PlottedSeries
-from fedaudit.report.helps import TARGET
+from fedaudit.report.helps import ruled_out
 from fedaudit.report.sections import every_attack
 from fedaudit.report.shapes import Figure, PageSection, Panel, Table
 from fedaudit.report.values import Results
@@ -213,7 +213,7 @@ def guarantee(results: Results, name: str | None) -> Panel | None:
     if claim.binding is not None and fpr:
         most, whose = allowed(claim.binding, delta, fpr), ", of people" * (claim.per_person is not None)
         shown.append((f"Most it allows at {rate(fpr)} FPR{whose}", f"{share(most)} picked out"))
-        meaning = _allows(most, epsilon_for(TARGET, delta, fpr), rate(fpr))
+        meaning = _allows(most, fpr, delta)
     lead = (
         "The training claims differential privacy. A claim is a promise about every adversary it covers, an audit is a "
         "measurement of a few attacks: the two may be compared only where they speak of the same unit."
@@ -230,9 +230,10 @@ def _per_person(results: Results) -> list[tuple[str, str]]:
     return [("Per person", "not stated in these results")] if unknown else []
 
 
-def _allows(most: float, needed: float, at: str) -> str:
+def _allows(most: float, fpr: float, delta: float) -> str:
     """What an epsilon permits, in words: a promise that allows everything is no protection at this rate."""
-    to = f"At most {share(TARGET)} is allowed from an epsilon of {needed:.2g} downwards."
+    at, target = rate(fpr), ruled_out(fpr)
+    to = f"At most {share(target)} is allowed from an epsilon of {epsilon_for(target, delta, fpr):.2g} downwards."
     if most >= 0.995:
         return (
             f" At {at} false accusations this epsilon allows {share(most)}: a training in which every member can be "
