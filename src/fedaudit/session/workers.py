@@ -1,4 +1,5 @@
-"""Work on several cores: processes that take one piece after another, each with one thread.
+"""Work on several cores: processes that take one piece after another, each with one thread. (Libraries take as many as
+there are cores if they are let; two processes of two threads on two cores wait for each other most of the time.)
 
 If a process dies (out of memory, killed), only the piece it was working on is lost, and another process takes its
 place. If the parent dies, all of them end at once, and let go of the folders that they were writing to.
@@ -20,7 +21,9 @@ from fedaudit.config import code
 from fedaudit.errors import FedauditError, say
 from fedaudit.learn import tune_process
 
-SAFE_PATH = "PYTHONSAFEPATH"  # set: Python does not import from the current folder
+# Python does not import from the current folder; scikit-learn, numpy and scipy, each with a pool of its own, take one
+# thread. They read it when they are loaded, so it cannot be said later.
+ENVIRONMENT = {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 Kind = Literal["step", "failed", "done"]
 Tell = Callable[[Kind, str, str], None]  # what happened, to which part of the piece, and why
 Work = Callable[[Any, Tell], None]  # a function of a module, which other processes can import
@@ -83,7 +86,7 @@ def _started(do: Work) -> Worker:
     spawn = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=_serve, args=(theirs, do, code.folders()), daemon=True)
-    with _no_current_folder():
+    with _environment():
         process.start()
     theirs.close()  # so that the end of the process is the end of the pipe
     return Worker(process, ours)
@@ -110,17 +113,18 @@ def _died(code: int | None) -> str:
 
 
 @contextmanager
-def _no_current_folder() -> Iterator[None]:
-    """A new process imports what it begins with before it knows where its parent imports from."""
-    former = os.environ.get(SAFE_PATH)
-    os.environ[SAFE_PATH] = "1"
+def _environment() -> Iterator[None]:
+    """What a new process begins with: it imports before it can be told anything."""
+    former = {name: os.environ.get(name) for name in ENVIRONMENT}
+    os.environ.update(ENVIRONMENT)
     try:
         yield
     finally:
-        if former is None:
-            del os.environ[SAFE_PATH]
-        else:
-            os.environ[SAFE_PATH] = former
+        for name, value in former.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _serve(pipe: Connection, do: Work, folders: Sequence[str]) -> None:
