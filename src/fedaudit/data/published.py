@@ -11,12 +11,10 @@ Nothing pickled is opened, and nothing is unpacked beyond a limit.
 from __future__ import annotations
 
 import json
-import lzma
 import re
-import tarfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -25,7 +23,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.config.registry import DATA, DataOptions
-from fedaudit.data import npz
+from fedaudit.data import archive, npz
 from fedaudit.data.records import as_images, dataset
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.types import Dataset
@@ -201,7 +199,6 @@ def _not_leaf(path: Path, what: str) -> FedauditError:
 
 ARRAYS = ("features", "labels")
 MAX_TABLE = 2**32  # bytes of a file inside an archive
-MAX_MEMBERS = 1000
 
 
 class ShokriOptions(DataOptions):
@@ -237,20 +234,11 @@ def _from_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _from_archive(name: str, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Purchase: lines with the class, then the bits. Texas: a file of features and one of classes beside it. They are
-    read in memory: no path of the archive is ever written to."""
+    """Purchase: lines with the class, then the bits. Texas: a file of features and one of classes beside it."""
     try:
-        with tarfile.open(path) as archive:
-            found: dict[str, NDArray[Any]] = {}
-            for number, entry in enumerate(archive):
-                if number >= MAX_MEMBERS or entry.size > MAX_TABLE:
-                    raise _not_shokri(path, "it holds too many files, or one that is too large")
-                part = _part(name, entry.name)
-                content = archive.extractfile(entry) if part and entry.isfile() else None
-                if content is not None:
-                    found[part] = _table(path, content)
-    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
-        raise _not_shokri(path, f"it cannot be read as a tar archive ({type(error).__name__})") from None
+        found = archive.parts(path, partial(_part, name), MAX_TABLE, partial(_table, path))
+    except archive.ArchiveRefused as error:
+        raise _not_shokri(path, str(error)) from None
     if "table" in found:
         return found["table"][:, 1:], found["table"][:, 0].astype(np.int64)
     if set(found) != {"features", "labels"}:
