@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from fedaudit.config.schema import Config, load_config, parse
-from fedaudit.data import load
+from fedaudit.data import beside, load
 from fedaudit.data.beside import read_beside
 from fedaudit.errors import FedauditError
 from fedaudit.session.prepare import prepare, stage
-from fedaudit.types import Game, Role
+from fedaudit.types import Dataset, Game, Role
 from tests.data.test_own_copies import ADULT
 from tests.worlds import watch
 
@@ -176,6 +176,74 @@ def test_what_both_files_hold_is_refused(first: Path, tmp_path: Path) -> None:
     for audit in ({"calibration": {"path": path}}, {"own": {"path": path}, "adversary": "agg-sh"}):
         with pytest.raises(FedauditError, match=r"3 of 53 records of .*other\.npz are also in data\.path"):
             stage(asked(first, audit))
+
+
+def test_ids_that_both_files_use_are_told_apart_from_records_that_both_hold(first: Path, tmp_path: Path) -> None:
+    """Files that number their rows 0, 1, ... have no record in common."""
+    np.savez(tmp_path / "numbered.npz", **rows(400, 0), id=np.arange(400))
+    np.savez(tmp_path / "other.npz", **rows(50, 1), id=np.arange(390, 440))
+    config = asked(tmp_path / "numbered.npz", {"calibration": {"path": str(tmp_path / "other.npz")}})
+    with pytest.raises(FedauditError, match=r"10 ids occur in both .* though the contents differ\. Make them unique"):
+        stage(config)
+    np.savez(tmp_path / "other.npz", **rows(50, 1), id=np.arange(400, 450))
+    stage(config)
+
+
+def test_the_first_file_is_loaded_again_only_where_it_is_asked_for_otherwise(
+    first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(tmp_path / "other.npz", **rows(50, 1))
+    read: list[str] = []
+
+    def counted(options: Any) -> Dataset:
+        read.append(options.path.name)
+        return load(options)
+
+    monkeypatch.setattr(beside, "load", counted)
+    for data, again in (({}, 0), ({"limit": 300}, 1), ({"standardise": True}, 2)):
+        read.clear()
+        stage(asked(first, {"calibration": {"path": str(tmp_path / "other.npz")}}, **data))
+        assert sorted(read) == ["first.npz"] * again + ["other.npz"]
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+@pytest.mark.parametrize(("x", "y", "told"), [(5, 5, ""), (5, 6, "more classes"), (6, 5, "larger numbers of tokens")])
+def test_positions_have_no_more_classes_than_those_of_the_first_file(
+    tmp_path: Path, tokens: bool, x: int, y: int, told: str
+) -> None:
+    """A model of the first file has no place for them."""
+
+    def written(name: str, seed: int, highest_x: int, highest_y: int) -> Path:
+        given = np.random.default_rng(seed).integers(0, 5, (2, 60, 8))
+        given[0, 0, 0], given[1, 0, 0] = highest_x, highest_y
+        kind = np.int64 if tokens else np.float32
+        np.savez(tmp_path / name, x=given[0].astype(kind), y=given[1])
+        return tmp_path / name
+
+    options = parse({"data": {"name": "npz", "path": str(written("first.npz", 0, 4, 5)), "tokens": tokens}}).data
+    other = written("other.npz", 1, x, y)
+    if told and (tokens or y > 5):
+        with pytest.raises(FedauditError, match=f"has {told} than data.path"):
+            read_beside(options, other, load(options), "audit.own.path")
+    else:
+        assert len(read_beside(options, other, load(options), "audit.own.path").records) == 60
+
+
+def test_a_model_of_labelled_tokens_knows_those_of_the_records_that_are_used(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 5, (60, 8))
+    x[:, 0] = np.arange(60)  # so that few of them have small numbers only
+    np.savez(tmp_path / "first.npz", x=x, y=np.arange(60) % 2)
+    options = parse({"data": {"name": "npz", "path": str(tmp_path / "first.npz"), "tokens": True, "limit": 20}}).data
+    first = load(options)
+    most = int(first.records.x.max())
+    assert most < 59
+    for highest in (most, most + 1):
+        np.savez(tmp_path / "other.npz", x=np.full((20, 8), highest) - np.arange(8), y=np.arange(20) % 2)
+        if highest == most:
+            read_beside(options, tmp_path / "other.npz", first, "audit.own.path")
+        else:
+            with pytest.raises(FedauditError, match="larger numbers of tokens"):
+                read_beside(options, tmp_path / "other.npz", first, "audit.own.path")
 
 
 def test_people_are_named_in_both_files_or_in_none(first: Path, tmp_path: Path) -> None:
