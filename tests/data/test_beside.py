@@ -303,6 +303,36 @@ def test_an_aggregator_has_a_file_of_its_own(first: Path, tmp_path: Path) -> Non
     assert watch(prepare(config)).failed == {}
 
 
+def test_a_file_of_its_own_is_large_enough_to_train_and_to_hold_out(first: Path, tmp_path: Path) -> None:
+    """Else nothing would be held out, and the attack would see one label only."""
+    for count, enough in ((19, False), (20, True)):
+        np.savez(tmp_path / "other.npz", **rows(count, 1))
+        for asked_for in ({"adversary": "agg-sh"}, {"attacks": ["outside-lira"]}):
+            config = asked(first, asked_for | {"own": {"path": str(tmp_path / "other.npz")}})
+            if enough:
+                stage(config)
+            else:
+                with pytest.raises(FedauditError, match=r"has 19 records: .*held out\. Give 20 or more"):
+                    stage(config)
+
+
+@pytest.mark.parametrize(("people", "split", "enough"), [(1, False, False), (2, False, True), (1, True, True)])
+def test_a_file_of_its_own_has_people_to_hold_out(tmp_path: Path, people: int, split: bool, enough: bool) -> None:
+    np.savez(tmp_path / "first.npz", **rows(400, 0, people=True))
+    np.savez(tmp_path / "other.npz", **rows(40, 1), subject=np.array([f"new-{i % people}" for i in range(40)]))
+    config = asked(tmp_path / "first.npz", {"adversary": "agg-sh", "own": {"path": str(tmp_path / "other.npz")}})
+    config = parse(
+        config.model_dump(exclude_none=True) | {"federation": {"parties": 2, "rounds": 2, "split_subjects": split}}
+    )
+    if enough:
+        shadow = stage(config).ground.shadow
+        assert shadow is not None
+        assert set(shadow.game.truth.role.tolist()) == {"member", "evaluation"}
+    else:
+        with pytest.raises(FedauditError, match="has records of one person, and people are not split"):
+            stage(config)
+
+
 def test_own_data_that_nobody_has_are_refused(first: Path) -> None:
     with pytest.raises(FedauditError, match=r"\[audit.own\] has no effect"):
         stage(asked(first, {"own": {"share": 0.2}}))

@@ -130,6 +130,20 @@ def refuse_shared_people(others: Strings | None, known: Strings | None, key: str
         raise FedauditError("beside-people", what, "Remove them: a person has one role.")
 
 
+# ------------------------------------------------------------------ what an adversary has of its own
+
+LEAST_OWN = 20  # records: it trains on some, keeps the others, and an attack learns from both
+
+
+def refuse_few(own: Records, split_people: bool, key: str) -> None:
+    if len(own) < LEAST_OWN:
+        what = f"{key} has {len(own)} records: an adversary trains on some of its own, and learns from those held out"
+        raise FedauditError("own-few", what, f"Give {LEAST_OWN} or more, best as many as a party has.")
+    if own.subject is not None and not split_people and len(np.unique(own.subject)) < 2:
+        what = f"{key} has records of one person, and people are not split: none could be held out"
+        raise FedauditError("own-few", what, "Give records of several people, best of as many as a party has.")
+
+
 # ------------------------------------------------------------------ what sets thresholds
 
 
