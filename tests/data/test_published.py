@@ -92,6 +92,27 @@ def test_shakespeare_of_leaf_keeps_windows_that_share_no_text(tmp_path: Path) ->
     assert kept(path, JULIET=[*range(40)], ROMEO=[*range(90)]) == [0, 31, 47, 78]
 
 
+def test_windows_of_a_user_share_no_text_wherever_they_stand(tmp_path: Path) -> None:
+    """In `train` and in `test`, with other users between them: fewer characters than two users may share."""
+    rng = np.random.default_rng(0)
+    text, other = ("".join(rng.choice(list("abcdefghijklmnopqrstuvw"), 120)) for _ in range(2))
+
+    def windows(of: str, *starts: int) -> tuple[list[str], list[str]]:
+        return [of[i : i + 30] for i in starts], [of[i + 30] for i in starts]
+
+    for part, users in (
+        ("train", {"ROMEO": windows(text, 0), "ZOE": windows(other, 0)}),
+        # Abe's window is left out; that Romeo's goes on where it began says nothing of what Romeo's own share.
+        ("test", {"ABE": windows(text, 15), "ROMEO": windows(text, 16, 21, 31, 53, 62), "ZOE": windows(other, 31)}),
+    ):
+        (tmp_path / part).mkdir()
+        leaf(tmp_path / part / "a.json", users)
+    found = loaded(name="leaf", path=str(tmp_path))
+    said = ["".join(found.vocabulary[t] for t in row) for row in found.records.x]
+    assert sorted(text.index(each) for each in said if each in text) == [0, 31, 62]
+    assert sorted(other.index(each) for each in said if each in other) == [0, 31]
+
+
 def test_windows_that_leaf_has_dealt_to_other_users_share_no_text(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     text = "".join(rng.choice(list("abcdefghij "), 2000))

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedaudit.config.schema import load_config, parse
-from fedaudit.data import cells, load
+from fedaudit.data import load
 from fedaudit.data.cells import read_columns
 from fedaudit.errors import FedauditError
 from fedaudit.types import Dataset
@@ -157,9 +157,9 @@ def test_a_parquet_file_has_a_limit_of_cells(tmp_path: Path, monkeypatch: pytest
     """Ten megabytes of nothing may claim a billion, each of which takes more than a byte here."""
     columns = {"age": np.arange(400) % 90, "pulse": np.arange(400) % 7, "outcome": np.arange(400) % 2}
     pq.write_table(pa.table(columns), tmp_path / "wards.parquet")
-    monkeypatch.setattr(cells, "MAX_CELLS", 1200)
+    monkeypatch.setattr("fedaudit.data.cells.MAX_CELLS", 1200)
     assert len(read(tmp_path / "wards.parquet").records) == 400
-    monkeypatch.setattr(cells, "MAX_CELLS", 1199)
+    monkeypatch.setattr("fedaudit.data.cells.MAX_CELLS", 1199)
     with pytest.raises(FedauditError, match=r"400 rows of 3 columns: more than 1,199 cells\. Save a part") as caught:
         read(tmp_path / "wards.parquet")
     assert caught.value.exit_code == 5

@@ -160,7 +160,8 @@ def _folders(path: Path) -> list[Path]:
 def _characters(options: LeafOptions, x: list[str], y: list[str], users: NDArray[np.str_]) -> Dataset:
     """Each window with the character that follows it. LEAF's windows move on by one character, or by more where it has
     sampled them, and with `--iid` it deals them out to users of its own. Those that share text are left out, so that no
-    record holds that of another one: within a user whatever they share, between users from ALIKE characters on."""
+    record holds that of another one: LEAST_SHARED characters with the user's last one that was kept (a single one where
+    windows move on by one), or ALIKE with anybody's."""
     length = len(x[0])
     if not length or any(len(each) != length for each in x) or any(not isinstance(c, str) or len(c) != 1 for c in y):
         raise _not_leaf(options.path, "the texts differ in length, or a label is no single character")
@@ -168,17 +169,20 @@ def _characters(options: LeafOptions, x: list[str], y: list[str], users: NDArray
     kept: list[int] = []
     said = set[int]()  # all runs of ALIKE characters in what was kept, by hash
     alike = min(ALIKE, length + 1)
-    offset = 0  # from the last window of this user that was kept
+    last: dict[str, str] = {}  # the window of each user that was kept last; one has windows in several files
+    offset = 0  # from there
     for i, each in enumerate(text):
-        if not kept or users[kept[-1]] != users[i]:
+        user = str(users[i])
+        if user not in last:
             offset = length + 1
-        elif each[:-1] == text[i - 1][1:]:
+        elif users[i - 1] == user and each[:-1] == text[i - 1][1:]:
             offset += 1
         else:
-            shared = (n for n in range(length, LEAST_SHARED - 1, -1) if text[kept[-1]].endswith(each[:n]))
+            shared = (n for n in range(length, LEAST_SHARED - 1, -1) if last[user].endswith(each[:n]))
             offset = length + 1 - next(shared, 0)
         if offset > length and said.isdisjoint((hash(each[:alike]), hash(each[-alike:]))):
             kept.append(i)
+            last[user] = each
             said.update(hash(each[start : start + alike]) for start in range(length + 2 - alike))
             offset = 0
     text = [text[i] for i in kept]
