@@ -114,7 +114,7 @@ def test_headers_of_all_entries_are_not_kept(tmp_path: Path, monkeypatch: pytest
 
     class Watched(tarfile.TarFile):
         def next(self) -> tarfile.TarInfo | None:
-            kept.append(len(self.members) + len(self.pax_headers))
+            kept.append(len(self.members) + len(self.pax_headers))  # type: ignore[attr-defined]
             return super().next()
 
     monkeypatch.setattr(tarfile, "open", Watched)

@@ -25,7 +25,7 @@ class _Entry(tarfile.TarInfo):
     """An entry whose header takes little memory."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str | None, errors: str) -> "_Entry":
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Entry":
         entry = super().frombuf(buf, encoding, errors)
         if entry.size < 0:  # tarfile would read all that follows
             raise tarfile.ReadError("an entry has a negative size")
@@ -54,7 +54,8 @@ def parts(path: Path, part: Callable[[str], str], most: int, read: Callable[[IO[
         with tarfile.open(path, tarinfo=_Entry) as archive:
             number = 0
             while entry := archive.next():
-                archive.members, archive.pax_headers = [], {}  # else tarfile keeps them all
+                archive.members = []  # type: ignore[attr-defined]  # else tarfile keeps all entries,
+                archive.pax_headers = {}  # and what a header says for all that follow
                 number += 1
                 if number > MAX_FILES:
                     raise ArchiveRefused(f"it holds more than {MAX_FILES} files")
