@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from fedaudit.config.schema import Config, load_config, parse
-from fedaudit.data import load
+from fedaudit.data import beside, load
 from fedaudit.data.beside import read_beside
 from fedaudit.errors import FedauditError
 from fedaudit.session.prepare import prepare, stage
-from fedaudit.types import Game, Role
+from fedaudit.types import Dataset, Game, Role
 from tests.data.test_own_copies import ADULT
 from tests.worlds import watch
 
@@ -178,6 +178,74 @@ def test_what_both_files_hold_is_refused(first: Path, tmp_path: Path) -> None:
             stage(asked(first, audit))
 
 
+def test_ids_that_both_files_use_are_told_apart_from_records_that_both_hold(first: Path, tmp_path: Path) -> None:
+    """Files that number their rows 0, 1, ... have no record in common."""
+    np.savez(tmp_path / "numbered.npz", **rows(400, 0), id=np.arange(400))
+    np.savez(tmp_path / "other.npz", **rows(50, 1), id=np.arange(390, 440))
+    config = asked(tmp_path / "numbered.npz", {"calibration": {"path": str(tmp_path / "other.npz")}})
+    with pytest.raises(FedauditError, match=r"10 ids occur in both .* though the contents differ\. Make them unique"):
+        stage(config)
+    np.savez(tmp_path / "other.npz", **rows(50, 1), id=np.arange(400, 450))
+    stage(config)
+
+
+def test_the_first_file_is_loaded_again_only_where_it_is_asked_for_otherwise(
+    first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(tmp_path / "other.npz", **rows(50, 1))
+    read: list[str] = []
+
+    def counted(options: Any) -> Dataset:
+        read.append(options.path.name)
+        return load(options)
+
+    monkeypatch.setattr(beside, "load", counted)
+    for data, again in (({}, 0), ({"limit": 300}, 1), ({"standardise": True}, 2)):
+        read.clear()
+        stage(asked(first, {"calibration": {"path": str(tmp_path / "other.npz")}}, **data))
+        assert sorted(read) == ["first.npz"] * again + ["other.npz"]
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+@pytest.mark.parametrize(("x", "y", "told"), [(5, 5, ""), (5, 6, "more classes"), (6, 5, "larger numbers of tokens")])
+def test_positions_have_no_more_classes_than_those_of_the_first_file(
+    tmp_path: Path, tokens: bool, x: int, y: int, told: str
+) -> None:
+    """A model of the first file has no place for them."""
+
+    def written(name: str, seed: int, highest_x: int, highest_y: int) -> Path:
+        given = np.random.default_rng(seed).integers(0, 5, (2, 60, 8))
+        given[0, 0, 0], given[1, 0, 0] = highest_x, highest_y
+        kind = np.int64 if tokens else np.float32
+        np.savez(tmp_path / name, x=given[0].astype(kind), y=given[1])
+        return tmp_path / name
+
+    options = parse({"data": {"name": "npz", "path": str(written("first.npz", 0, 4, 5)), "tokens": tokens}}).data
+    other = written("other.npz", 1, x, y)
+    if told and (tokens or y > 5):
+        with pytest.raises(FedauditError, match=f"has {told} than data.path"):
+            read_beside(options, other, load(options), "audit.own.path")
+    else:
+        assert len(read_beside(options, other, load(options), "audit.own.path").records) == 60
+
+
+def test_a_model_of_labelled_tokens_knows_those_of_the_records_that_are_used(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 5, (60, 8))
+    x[:, 0] = np.arange(60)  # so that few of them have small numbers only
+    np.savez(tmp_path / "first.npz", x=x, y=np.arange(60) % 2)
+    options = parse({"data": {"name": "npz", "path": str(tmp_path / "first.npz"), "tokens": True, "limit": 20}}).data
+    first = load(options)
+    most = int(first.records.x.max())
+    assert most < 59
+    for highest in (most, most + 1):
+        np.savez(tmp_path / "other.npz", x=np.full((20, 8), highest) - np.arange(8), y=np.arange(20) % 2)
+        if highest == most:
+            read_beside(options, tmp_path / "other.npz", first, "audit.own.path")
+        else:
+            with pytest.raises(FedauditError, match="larger numbers of tokens"):
+                read_beside(options, tmp_path / "other.npz", first, "audit.own.path")
+
+
 def test_people_are_named_in_both_files_or_in_none(first: Path, tmp_path: Path) -> None:
     """Else the records of one person would pass for independent."""
     np.savez(tmp_path / "people.npz", **rows(200, 1, people=True))
@@ -233,6 +301,36 @@ def test_an_aggregator_has_a_file_of_its_own(first: Path, tmp_path: Path) -> Non
     assert len(staged.own) == 80
     assert len(staged.dataset.records) == 400  # nothing is set aside
     assert watch(prepare(config)).failed == {}
+
+
+def test_a_file_of_its_own_is_large_enough_to_train_and_to_hold_out(first: Path, tmp_path: Path) -> None:
+    """Else nothing would be held out, and the attack would see one label only."""
+    for count, enough in ((19, False), (20, True)):
+        np.savez(tmp_path / "other.npz", **rows(count, 1))
+        for asked_for in ({"adversary": "agg-sh"}, {"attacks": ["outside-lira"]}):
+            config = asked(first, asked_for | {"own": {"path": str(tmp_path / "other.npz")}})
+            if enough:
+                stage(config)
+            else:
+                with pytest.raises(FedauditError, match=r"has 19 records: .*held out\. Give 20 or more"):
+                    stage(config)
+
+
+@pytest.mark.parametrize(("people", "split", "enough"), [(1, False, False), (2, False, True), (1, True, True)])
+def test_a_file_of_its_own_has_people_to_hold_out(tmp_path: Path, people: int, split: bool, enough: bool) -> None:
+    np.savez(tmp_path / "first.npz", **rows(400, 0, people=True))
+    np.savez(tmp_path / "other.npz", **rows(40, 1), subject=np.array([f"new-{i % people}" for i in range(40)]))
+    config = asked(tmp_path / "first.npz", {"adversary": "agg-sh", "own": {"path": str(tmp_path / "other.npz")}})
+    config = parse(
+        config.model_dump(exclude_none=True) | {"federation": {"parties": 2, "rounds": 2, "split_subjects": split}}
+    )
+    if enough:
+        shadow = stage(config).ground.shadow
+        assert shadow is not None
+        assert set(shadow.game.truth.role.tolist()) == {"member", "evaluation"}
+    else:
+        with pytest.raises(FedauditError, match="has records of one person, and people are not split"):
+            stage(config)
 
 
 def test_own_data_that_nobody_has_are_refused(first: Path) -> None:

@@ -138,8 +138,8 @@ def test_B17_nothing_in_the_pickled_version_of_cifar_is_run(tmp_path: Path) -> N
     [
         ({"train.bin": b"x" * 3074}, "cifar-files"),
         ({"train.bin": b"x" * 3000, "test.bin": b"x" * 3074}, "cifar-size"),
-        ({f"{i}.txt": b"" for i in range(200)}, "cifar-archive"),
-        ({"huge.bin": b"0" * 21 * 3074}, "cifar-size"),
+        ({f"{i}.txt": b"" for i in range(1001)}, "cifar-archive"),
+        ({"huge.bin": b"0" * 21 * 3200}, "cifar-archive"),
     ],
 )
 def test_B17_other_archives_are_refused(

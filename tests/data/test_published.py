@@ -8,7 +8,9 @@ import os
 import pickle
 import struct
 import tarfile
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,10 @@ import torch
 
 from fedaudit.config.registry import DATA
 from fedaudit.config.schema import parse
-from fedaudit.data import load, papers
+from fedaudit.data import load, papers, published
 from fedaudit.data.pickled import PickleRefused, plain_values
 from fedaudit.data.published import ALIKE
+from fedaudit.data.records import dataset
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import build_task
 from fedaudit.session.prepare import build, stage
@@ -89,6 +92,27 @@ def test_shakespeare_of_leaf_keeps_windows_that_share_no_text(tmp_path: Path) ->
     assert kept(path, JULIET=[*range(40)], ROMEO=[*range(90)]) == [0, 31, 47, 78]
 
 
+def test_windows_of_a_user_share_no_text_wherever_they_stand(tmp_path: Path) -> None:
+    """In `train` and in `test`, with other users between them: fewer characters than two users may share."""
+    rng = np.random.default_rng(0)
+    text, other = ("".join(rng.choice(list("abcdefghijklmnopqrstuvw"), 120)) for _ in range(2))
+
+    def windows(of: str, *starts: int) -> tuple[list[str], list[str]]:
+        return [of[i : i + 30] for i in starts], [of[i + 30] for i in starts]
+
+    for part, users in (
+        ("train", {"ROMEO": windows(text, 0), "ZOE": windows(other, 0)}),
+        # Abe's window is left out; that Romeo's goes on where it began says nothing of what Romeo's own share.
+        ("test", {"ABE": windows(text, 15), "ROMEO": windows(text, 16, 21, 31, 53, 62), "ZOE": windows(other, 31)}),
+    ):
+        (tmp_path / part).mkdir()
+        leaf(tmp_path / part / "a.json", users)
+    found = loaded(name="leaf", path=str(tmp_path))
+    said = ["".join(found.vocabulary[t] for t in row) for row in found.records.x]
+    assert sorted(text.index(each) for each in said if each in text) == [0, 31, 62]
+    assert sorted(other.index(each) for each in said if each in other) == [0, 31]
+
+
 def test_windows_that_leaf_has_dealt_to_other_users_share_no_text(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     text = "".join(rng.choice(list("abcdefghij "), 2000))
@@ -104,16 +128,110 @@ def test_windows_that_leaf_has_dealt_to_other_users_share_no_text(tmp_path: Path
     assert min(np.diff(starts)) > 81 - ALIKE
 
 
-@pytest.mark.parametrize("labels", [[0, 0.0, "0", "0.0"], ["no", "no", "no", "no"]])
-def test_a_label_is_one_class_however_it_is_written(tmp_path: Path, labels: list[Any]) -> None:
-    tweets = [["1", "Mon", "NO_QUERY", "ann", f"word {i}", "training"] for i in range(5)]
-    found = loaded(name="leaf", path=str(leaf(tmp_path / "t.json", {"ann": (tweets, [*labels, 4])})))
-    assert len(found.values["label"]) == 2
+def tweets(count: int) -> list[list[str]]:
+    return [["1", "Mon", "NO_QUERY", "ann", f"word {i}", "training"] for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "name"), [([0, 0.0, "0", "0.0"], "0"), ([-0.0, False, "-0", "00"], "0"), ([0.5, "0.50"] * 2, "0.5")]
+)
+def test_a_label_is_one_class_however_it_is_written(tmp_path: Path, labels: list[Any], name: str) -> None:
+    found = loaded(name="leaf", path=str(leaf(tmp_path / "t.json", {"ann": (tweets(5), [*labels, 4])})))
+    assert found.values["label"] == (name, "4")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [1000001, 1000002, 1.5, 1.50000001, 2, "yes"],
+        [2**60, 2**60 + 1, str(2**60 + 2), 10**400, 10**400 + 1, "1" + "0" * 399],
+        ["1" * 5000, "1" * 5001, float("inf"), 1, 2, 3],
+    ],
+)
+def test_labels_that_differ_are_different_classes(tmp_path: Path, labels: list[Any]) -> None:
+    found = loaded(name="leaf", path=str(leaf(tmp_path / "t.json", {"ann": (tweets(6), labels)})))
+    assert len(found.values["label"]) == 6
+
+
+@pytest.mark.parametrize("where", ["user", "label", "text", "pixels"])
+def test_half_a_character_is_refused(tmp_path: Path, where: str) -> None:
+    half = "\ud800"
+    user, label = half if where in ("user", "pixels") else "ann", half if where == "label" else 1
+    x: list[Any] = [[0.5, 1.0]] * 2 if where == "pixels" else tweets(2)
+    if where == "text":
+        x[1][4] += half
+    with pytest.raises(FedauditError, match="some of it is not valid text"):
+        loaded(name="leaf", path=str(leaf(tmp_path / "a.json", {user: (x, [label, 0])})))
+
+
+def test_labels_that_are_lists_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FedauditError, match="a label is a list"):
+        loaded(name="leaf", path=str(leaf(tmp_path / "a.json", {"a": ([[0.5]] * 2, [[1], [2, 3]])})))
+
+
+def test_records_of_different_length_are_refused(tmp_path: Path) -> None:
+    for users in ({"a": ([[1.0], [1.0, 2.0]], [0, 1])}, {"a": ([[1.0]], [0]), "b": ([[1.0, 2.0]], [1])}):
+        with pytest.raises(FedauditError, match="neither numbers of one length nor text"):
+            loaded(name="leaf", path=str(leaf(tmp_path / "a.json", users)))
+
+
+def test_a_folder_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [leaf(tmp_path / f"{n}.json", {f"u{n}": ([[1.0 * n]], [n])}).stat().st_size for n in range(2)]
+    monkeypatch.setattr(published, "MAX_LEAF", sum(sizes))
+    assert len(loaded(name="leaf", path=str(tmp_path)).records) == 2
+    monkeypatch.setattr(published, "MAX_LEAF", sum(sizes) - 1)
+    with pytest.raises(FedauditError, match=r"GiB, and at most .* are read\. Give some of its files"):
+        loaded(name="leaf", path=str(tmp_path))
+
+
+def test_femnist_as_published_is_within_the_limits() -> None:
+    """805,263 pictures in 36 files. The longest number that JSON writes of a pixel is 0.00392156862745098."""
+    picture = 784 * len("0.00392156862745098, ")
+    assert 805_263 * picture < published.MAX_LEAF
+    assert 805_263 * picture / 36 < published.MAX_JSON
+
+
+class Watched(list[Any]):
+    """A list that can be referred to weakly."""
+
+
+def test_what_was_read_of_a_file_is_let_go_before_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's numbers take eight times what their array takes; and of the arrays there is one in the end."""
+    for n in range(3):
+        leaf(tmp_path / f"{n}.json", {f"u{n}{i}": ([[float(n), i], [i, -n]], [0, 1]) for i in range(4)})
+    lists: list[weakref.ref[Any]] = []
+    arrays: list[weakref.ref[Any]] = []
+    alive = []
+
+    def parsed(text: str) -> Any:
+        alive.append(sum(each() is not None for each in lists))
+        found = json.loads(text)
+        for of in found["user_data"].values():
+            of["x"] = Watched(of["x"])
+            lists.append(weakref.ref(of["x"]))
+        return found
+
+    def compact(inputs: list[Any]) -> Any:
+        made = np.array(inputs, np.float32)
+        arrays.append(weakref.ref(made))
+        return made
+
+    def whole(*given: Any, **more: Any) -> Dataset:
+        alive.append(sum(each() is not None for each in arrays))
+        return dataset(*given, **more)
+
+    monkeypatch.setattr(published, "json", SimpleNamespace(loads=parsed, dumps=json.dumps))
+    monkeypatch.setattr(published, "_compact", compact)
+    monkeypatch.setattr(published, "dataset", whole)
+    assert len(loaded(name="leaf", path=str(tmp_path)).records) == 24
+    assert len(lists) == len(arrays) == 12
+    assert alive[:3] == [0, 0, 0]
+    assert alive[3] <= 1  # the last
 
 
 def test_tweets_become_words(tmp_path: Path) -> None:
-    tweets = [["1", "Mon", "NO_QUERY", "ann", "Good good day", "training"], ["2", "Tue", "NO_QUERY", "ann", "Bad day!"]]
-    path = leaf(tmp_path / "t.json", {"ann": (tweets, [1, 0]), "bob": ([tweets[0]], [1])})
+    told = [["1", "Mon", "NO_QUERY", "ann", "Good good day", "training"], ["2", "Tue", "NO_QUERY", "ann", "Bad day!"]]
+    path = leaf(tmp_path / "t.json", {"ann": (told, [1, 0]), "bob": ([told[0]], [1])})
     found = loaded(name="leaf", path=str(path))
     texts = {" ".join(found.vocabulary[t] for t in row if t) for row in found.records.x}
     assert texts == {"good good day", "bad day !"}
@@ -152,7 +270,15 @@ def test_celeba_finds_its_pictures(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["", "[1]", '{"user_data": [1]}', '{"user_data": {"a": {"x": [1], "y": []}}}', '{"user_data": {"a": {"x": 1}}}'],
+    [
+        "",
+        "[1]",
+        '{"user_data": [1]}',
+        '{"user_data": {"a": {"x": [1], "y": []}}}',
+        '{"user_data": {"a": {"x": 1}}}',
+        '{"user_data": "abc"}',
+        '{"user_data": [["a", 1], [2, 3]]}',
+    ],
 )
 def test_what_is_no_leaf_file_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "a.json"

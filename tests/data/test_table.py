@@ -153,6 +153,18 @@ def test_a_mistake_among_decimal_commas_is_told_as_one(tmp_path: Path) -> None:
         read(written(tmp_path, "\n".join(["crp;outcome", *lines, "1.234,5;x"])))  # 1234.5, or something else?
 
 
+def test_a_parquet_file_has_a_limit_of_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten megabytes of nothing may claim a billion, each of which takes more than a byte here."""
+    columns = {"age": np.arange(400) % 90, "pulse": np.arange(400) % 7, "outcome": np.arange(400) % 2}
+    pq.write_table(pa.table(columns), tmp_path / "wards.parquet")
+    monkeypatch.setattr("fedaudit.data.cells.MAX_CELLS", 1200)
+    assert len(read(tmp_path / "wards.parquet").records) == 400
+    monkeypatch.setattr("fedaudit.data.cells.MAX_CELLS", 1199)
+    with pytest.raises(FedauditError, match=r"400 rows of 3 columns: more than 1,199 cells\. Save a part") as caught:
+        read(tmp_path / "wards.parquet")
+    assert caught.value.exit_code == 5
+
+
 def test_parquet_gives_the_same_records_as_csv(tmp_path: Path) -> None:
     header, *rows = (line.split(",") for line in WARDS.splitlines())
     columns: dict[str, Any] = dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))

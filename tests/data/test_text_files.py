@@ -137,3 +137,10 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     with pytest.raises(FedauditError, match="is not UTF-8"):
         loaded(tmp_path / "latin.txt")
+
+
+def test_a_few_bytes_that_claim_millions_of_texts_are_refused(tmp_path: Path) -> None:
+    texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(6_000_000, np.int32)), pa.array(["to be"]))
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", compression="zstd")
+    with pytest.raises(FedauditError, match="claims 6,000,000 rows"):
+        loaded(tmp_path / "a.parquet", windows=1)

@@ -251,7 +251,7 @@ class OwnSection(Section):
         None, description="of all records, set aside for it; not set: as many as a party gets"
     )
     path: Path | None = Field(
-        None, description="its own file, of the same kind as data.path; nothing is set aside then"
+        None, description="its own file, of the same kind as data.path, 20 records or more; nothing is set aside then"
     )
 
     @model_validator(mode="after")

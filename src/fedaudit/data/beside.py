@@ -34,12 +34,18 @@ def read_beside(options: Options, path: Path, first: Dataset, key: str) -> Datas
         raise FedauditError("beside-data", what, f"Remove {key}, or give data that are read from a path.")
     as_read = options.model_copy(update=FIRST_ONLY)
     unscaled = as_read.model_copy(update={"scale": False}) if "scale" in fields else as_read
-    other, whole = load(unscaled.model_copy(update={"path": path})), load(unscaled)
+
+    def of_first(asked: Options) -> Dataset:
+        """What is there already is not loaded again: that may take minutes, and half of the memory."""
+        return first if asked == options else load(asked)
+
+    other, whole = load(unscaled.model_copy(update={"path": path})), of_first(unscaled)
     _check_alike(other, whole, path, key)
+    _check_numbers(other, first, path, key)
     records = _numbered(other, whole, path)
     _refuse_shared(records, whole.records, path, key)
     if unscaled != as_read:
-        scaled = load(as_read).records
+        scaled = of_first(as_read).records
         y = records.y if first.classes else scaled_as(records.y, whole.records.y, scaled.y)
         records = replace(records, x=scaled_as(records.x, whole.records.x, scaled.x), y=y)
     if options.arguments().get("standardise"):
@@ -54,8 +60,6 @@ def _check_alike(other: Dataset, first: Dataset, path: Path, key: str) -> None:
         "other columns": other.columns != first.columns,
         "another vocabulary": other.vocabulary != first.vocabulary,
         "other attributes": other.records.attributes.keys() != first.records.attributes.keys(),
-        "larger numbers of tokens": other.records.x.dtype.kind in "iu"
-        and other.records.x.max() > first.records.x.max(),
     }
     for what, is_so in differ.items():
         if is_so:
@@ -64,6 +68,20 @@ def _check_alike(other: Dataset, first: Dataset, path: Path, key: str) -> None:
     if (other.records.subject is None) != (first.records.subject is None):
         what = f"{key}: one of {path} and data.path says whose a record is, and the other does not"
         raise FedauditError("beside-differs", what, "Name the subject in both; records of one person err together.")
+
+
+def _check_numbers(other: Dataset, first: Dataset, path: Path, key: str) -> None:
+    """Of tokens, and of classes at positions, which have no names: a model of `first` has no place for others."""
+    x, y = other.records.x, other.records.y
+    tokens = first.classes if y.ndim > 1 else len(first.vocabulary) or first.records.x.max() + 1
+    differ = {
+        "larger numbers of tokens": x.dtype.kind in "iu" and x.max() >= tokens,
+        "more classes": y.ndim > 1 and y.max() >= first.classes,
+    }
+    for what, is_so in differ.items():
+        if is_so:
+            todo = "Number tokens and classes as there, and leave out records that hold others."
+            raise FedauditError("beside-differs", f"{key}: {path} has {what} than data.path", todo)
 
 
 def _numbered(other: Dataset, first: Dataset, path: Path) -> Records:
@@ -93,10 +111,14 @@ def scaled_as(values: NDArray[Any], before: NDArray[Any], after: NDArray[Any]) -
 
 
 def _refuse_shared(records: Records, first: Records, path: Path, key: str) -> None:
-    same = np.isin(contents(records), contents(first)) | np.isin(records.id, first.id)
+    same = np.isin(contents(records), contents(first))
     if shared := int(same.sum()):
         what = f"{key}: {shared} of {len(records)} records of {path} are also in data.path"
         raise FedauditError("beside-shared", what, "Remove them from one of the two files: they may be trained on.")
+    if shared := int(np.isin(records.id, first.id).sum()):
+        what = f"{key}: {shared} ids occur in both {path} and data.path, though the contents differ"
+        todo = "Make them unique, for example by a letter before all ids of one file."
+        raise FedauditError("beside-ids", what, todo)
 
 
 def refuse_shared_people(others: Strings | None, known: Strings | None, key: str) -> None:
@@ -106,6 +128,20 @@ def refuse_shared_people(others: Strings | None, known: Strings | None, key: str
     if shared := int(np.isin(np.unique(others), known).sum()):
         what = f"{key} has records of {shared} people who are trained on or reported on"
         raise FedauditError("beside-people", what, "Remove them: a person has one role.")
+
+
+# ------------------------------------------------------------------ what an adversary has of its own
+
+LEAST_OWN = 20  # records: it trains on some, keeps the others, and an attack learns from both
+
+
+def refuse_few(own: Records, split_people: bool, key: str) -> None:
+    if len(own) < LEAST_OWN:
+        what = f"{key} has {len(own)} records: an adversary trains on some of its own, and learns from those held out"
+        raise FedauditError("own-few", what, f"Give {LEAST_OWN} or more, best as many as a party has.")
+    if own.subject is not None and not split_people and len(np.unique(own.subject)) < 2:
+        what = f"{key} has records of one person, and people are not split: none could be held out"
+        raise FedauditError("own-few", what, "Give records of several people, best of as many as a party has.")
 
 
 # ------------------------------------------------------------------ what sets thresholds

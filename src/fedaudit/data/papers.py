@@ -12,8 +12,6 @@ Nothing that is pickled is run, and nothing is unpacked beyond a limit.
 import csv
 import gzip
 import json
-import lzma
-import tarfile
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.config.registry import DATA, DataOptions
-from fedaudit.data import npz
+from fedaudit.data import archive, npz
 from fedaudit.data.pickled import PickleRefused, plain_values
 from fedaudit.data.records import as_images, dataset, standardised
 from fedaudit.errors import REFUSED, FedauditError
@@ -68,7 +66,6 @@ def mnist(options: MnistOptions) -> Dataset:
 
 PIXELS = 3 * 32 * 32
 MAX_RECORDS = 50_000  # in one file
-MAX_FILES = 100
 LABEL_BYTES = {"cifar10": 1, "cifar100": 2}  # before the pixels; the last is the class
 CIFAR_FILES = {
     "cifar10": [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"],
@@ -142,32 +139,27 @@ def _from_pickle(name: str, file: str, content: bytes) -> tuple[NDArray[Any], ND
 def _from_folder(name: str, path: Path) -> dict[str, bytes]:
     found = [path / file for file in [*CIFAR_FILES[name], *_pickled_names(name)] if (path / file).is_file()]
     for file in found:
-        _check_cifar_size(name, file.name, file.stat().st_size)
+        if (size := file.stat().st_size) > _most(name):
+            raise _wrong_cifar(name, "cifar-size", f"{file.name} has {size} bytes, more than {MAX_RECORDS} images")
     return {file.name: file.read_bytes() for file in found}
 
 
 def _from_archive(name: str, path: Path) -> dict[str, bytes]:
-    """Only files of the expected names are read, in memory: no path of the archive is ever written to."""
-    found: dict[str, bytes] = {}
+    wanted = {*CIFAR_FILES[name], *_pickled_names(name)}
+
+    def part(file: str) -> str:
+        last = file.rsplit("/", 1)[-1]
+        return last if last in wanted else ""
+
     try:
-        with tarfile.open(path) as archive:
-            for number, entry in enumerate(archive):
-                _check_cifar_size(name, "a file", entry.size)
-                if number >= MAX_FILES:
-                    raise _wrong_cifar(name, "cifar-archive", f"{path} holds more than {MAX_FILES} files")
-                file = entry.name.rsplit("/", 1)[-1]
-                wanted = [*CIFAR_FILES[name], *_pickled_names(name)]
-                content = archive.extractfile(entry) if entry.isfile() and file in wanted else None
-                if content is not None:
-                    found[file] = content.read()
-    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
-        raise _wrong_cifar(name, "cifar-archive", f"{path} cannot be read as a tar archive: {error}") from None
-    return found
+        return archive.parts(path, part, _most(name), lambda content: content.read())
+    except archive.ArchiveRefused as error:
+        raise _wrong_cifar(name, "cifar-archive", f"{path}: {error}") from None
 
 
-def _check_cifar_size(name: str, file: str, size: int) -> None:
-    if size > MAX_RECORDS * (LABEL_BYTES[name] + PIXELS + 64):  # the Python version also has names of files
-        raise _wrong_cifar(name, "cifar-size", f"{file} has {size} bytes, more than {MAX_RECORDS} images")
+def _most(name: str) -> int:
+    """Bytes of a file; the Python version also has names of files."""
+    return MAX_RECORDS * (LABEL_BYTES[name] + PIXELS + 64)
 
 
 def _wrong_cifar(name: str, code: str, what: str) -> FedauditError:

@@ -149,5 +149,5 @@ def _text(key: Any) -> Any:
 
 
 def _named(two: list[Any]) -> str:
-    """A module and a name in it; nothing where they are no texts, whose length is not known."""
+    """A module and a name in it. Both must be text: other values could print endlessly."""
     return " ".join(two) if all(isinstance(one, str) for one in two) else ""

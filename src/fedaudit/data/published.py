@@ -11,12 +11,11 @@ Nothing pickled is opened, and nothing is unpacked beyond a limit.
 from __future__ import annotations
 
 import json
-import lzma
+import math
 import re
-import tarfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedaudit.config.registry import DATA, DataOptions
-from fedaudit.data import npz
+from fedaudit.data import archive, npz
 from fedaudit.data.records import as_images, dataset
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.types import Dataset
@@ -33,11 +32,14 @@ from fedaudit.types import Dataset
 # ------------------------------------------------------------------ LEAF
 
 MAX_JSON = 2**31  # bytes of one file
+MAX_LEAF = 24 * 2**30  # of all files: FEMNIST has 805,263 pictures of 784 numbers, and 20 bytes a number are 12 GiB
 MNIST_PIXELS = 28 * 28
 TEXT_OF_TWEET = 4  # a tweet is its number, time, query, user and text
 WORDS, TWEET = 10_000, 25  # the commonest words of tweets, and how many of a tweet count
 PAD, UNKNOWN = 0, 1
 MAX_COLUMNS = 20_000  # Texas has 6,169
+NO_USERS = "it does not hold user_data with x and y for each user"
+NEITHER = "the records are neither numbers of one length nor text"
 LEAST_SHARED = 8  # characters that end one window and begin the next one of its user: more than chance
 ALIKE = 16  # characters that begin or end one window and are in another, of anybody: more than a common phrase
 
@@ -59,42 +61,58 @@ class LeafOptions(DataOptions):
     LeafOptions,
 )
 def leaf(options: LeafOptions) -> Dataset:
-    x: list[Any] = []
+    parts: list[Any] = []  # of each user: an array, if the records are numbers
     y: list[Any] = []
     users: list[str] = []
     for user, inputs, labels in _of_users(options.path):
-        x += _compact(inputs)
+        parts += [inputs] if len(inputs) else []
         y += labels
         users += [user] * len(inputs)
-    if not x:
+    if not parts:
         raise FedauditError("no-records", f"{options.path}: no user has a record", "Give files with records in them.")
     whose = np.array(users)
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return _numbers(options, parts, y, whose)
+    x = [each for part in parts for each in part]
     if all(isinstance(each, str) for each in x):
         if options.images is not None or x[0].lower().endswith((".jpg", ".png")):
             return _faces(options, x, y, whose)
         return _characters(options, x, y, whose)
     if all(isinstance(each, list) and len(each) > TEXT_OF_TWEET and isinstance(each[TEXT_OF_TWEET], str) for each in x):
         return _tweets(options, [each[TEXT_OF_TWEET] for each in x], y, whose)
+    raise _not_leaf(options.path, NEITHER)
+
+
+def _numbers(options: LeafOptions, parts: list[NDArray[Any]], y: list[Any], users: NDArray[np.str_]) -> Dataset:
     try:
-        numbers, classes = np.array(x, np.float32), np.array(y)
-    except (ValueError, TypeError, OverflowError):
-        raise _not_leaf(options.path, "the records are neither numbers of one length nor text") from None
-    of_femnist = numbers.shape[1:] in ((MNIST_PIXELS,), (28, 28))
-    pixels = numbers.reshape(-1, 1, 28, 28) if of_femnist else numbers
-    return dataset(options.path.stem, pixels, classes, subject=whose)
+        x = np.concatenate(parts)
+    except ValueError:
+        raise _not_leaf(options.path, NEITHER) from None
+    parts.clear()  # they take as much as all records together
+    of_femnist = x.shape[1:] in ((MNIST_PIXELS,), (28, 28))
+    return dataset(options.path.stem, x.reshape(-1, 1, 28, 28) if of_femnist else x, _labels(options, y), subject=users)
 
 
-def _compact(inputs: list[Any]) -> list[Any]:
-    """Records of numbers as arrays, which take an eighth of what lists of them take; others as they are."""
+def _labels(options: LeafOptions, y: list[Any]) -> NDArray[Any]:
+    try:
+        return np.array(y)
+    except ValueError:
+        raise _not_leaf(options.path, "a label is a list") from None
+
+
+def _compact(inputs: list[Any]) -> list[Any] | NDArray[Any]:
+    """Records of numbers as an array, which takes an eighth of what lists of them take; others as they are."""
     if not inputs or not isinstance(inputs[0], list) or any(isinstance(value, str) for value in inputs[0]):
         return inputs
     try:
-        return list(np.array(inputs, np.float32))
+        return np.array(inputs, np.float32)
     except (ValueError, TypeError, OverflowError):
         return inputs
 
 
-def _of_users(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
+def _of_users(path: Path) -> Iterator[tuple[str, list[Any] | NDArray[Any], list[Any]]]:
+    """Of every user the name, the records and the labels. What was read of a user is let go before the next one is
+    handed out: a file takes many times its size."""
     if not path.exists():
         raise FedauditError("data-missing", f"there is no {path}", "Check data.path.")
     files = [file for folder in _folders(path) for file in sorted(folder.glob("*.json"))] if path.is_dir() else [path]
@@ -103,15 +121,33 @@ def _of_users(path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
     for file in files:
         if not file.is_file() or file.stat().st_size > MAX_JSON:
             raise _not_leaf(file, f"it is no file, or one of more than {MAX_JSON >> 30} GiB")
+    if (size := sum(file.stat().st_size for file in files)) > MAX_LEAF:
+        what = f"{path} holds {size / 2**30:.1f} GiB, and at most {MAX_LEAF >> 30} are read"
+        raise FedauditError("leaf-size", what, "Give some of its files, in a folder of their own.")
+    for file in files:
         try:
-            of = json.loads(file.read_bytes())["user_data"]
-            found = [(str(user), of[user]["x"], of[user]["y"]) for user in sorted(of)]
-        except (ValueError, LookupError, TypeError, RecursionError):
-            raise _not_leaf(file, "it does not hold user_data with x and y for each user") from None
-        for user, x, y in found:
-            if not (isinstance(x, list) and isinstance(y, list) and len(x) == len(y)):
-                raise _not_leaf(file, "a user has another number of x than of y")
-            yield user, x, y
+            of = json.loads(file.read_text(encoding="utf-8-sig"))["user_data"]
+            names = sorted(of.keys())
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise _not_leaf(file, NO_USERS) from None
+        for name in names:
+            yield name, *_of_one(file, name, of.pop(name))
+
+
+def _of_one(file: Path, name: str, found: Any) -> tuple[list[Any] | NDArray[Any], list[Any]]:
+    """The records and the labels of this user."""
+    try:
+        x, y = found["x"], found["y"]
+    except (LookupError, TypeError):
+        raise _not_leaf(file, NO_USERS) from None
+    if not (isinstance(x, list) and isinstance(y, list) and len(x) == len(y)):
+        raise _not_leaf(file, "a user has another number of x than of y")
+    compact = _compact(x)
+    try:  # JSON may have half a character in it, which nothing could write down
+        json.dumps([name, y, compact if isinstance(compact, list) else None], ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        raise _not_leaf(file, "some of it is not valid text") from None
+    return compact, y
 
 
 def _folders(path: Path) -> list[Path]:
@@ -124,7 +160,8 @@ def _folders(path: Path) -> list[Path]:
 def _characters(options: LeafOptions, x: list[str], y: list[str], users: NDArray[np.str_]) -> Dataset:
     """Each window with the character that follows it. LEAF's windows move on by one character, or by more where it has
     sampled them, and with `--iid` it deals them out to users of its own. Those that share text are left out, so that no
-    record holds that of another one: within a user whatever they share, between users from ALIKE characters on."""
+    record holds that of another one: LEAST_SHARED characters with the user's last one that was kept (a single one where
+    windows move on by one), or ALIKE with anybody's."""
     length = len(x[0])
     if not length or any(len(each) != length for each in x) or any(not isinstance(c, str) or len(c) != 1 for c in y):
         raise _not_leaf(options.path, "the texts differ in length, or a label is no single character")
@@ -132,17 +169,20 @@ def _characters(options: LeafOptions, x: list[str], y: list[str], users: NDArray
     kept: list[int] = []
     said = set[int]()  # all runs of ALIKE characters in what was kept, by hash
     alike = min(ALIKE, length + 1)
-    offset = 0  # from the last window of this user that was kept
+    last: dict[str, str] = {}  # the window of each user that was kept last; one has windows in several files
+    offset = 0  # from there
     for i, each in enumerate(text):
-        if not kept or users[kept[-1]] != users[i]:
+        user = str(users[i])
+        if user not in last:
             offset = length + 1
-        elif each[:-1] == text[i - 1][1:]:
+        elif users[i - 1] == user and each[:-1] == text[i - 1][1:]:
             offset += 1
         else:
-            shared = (n for n in range(length, LEAST_SHARED - 1, -1) if text[kept[-1]].endswith(each[:n]))
+            shared = (n for n in range(length, LEAST_SHARED - 1, -1) if last[user].endswith(each[:n]))
             offset = length + 1 - next(shared, 0)
         if offset > length and said.isdisjoint((hash(each[:alike]), hash(each[-alike:]))):
             kept.append(i)
+            last[user] = each
             said.update(hash(each[start : start + alike]) for start in range(length + 2 - alike))
             offset = 0
     text = [text[i] for i in kept]
@@ -166,11 +206,19 @@ def _tweets(options: LeafOptions, texts: list[str], y: list[Any], users: NDArray
 
 
 def _class(label: Any) -> str:
-    """0, 0.0 and "0" are one class."""
+    """0, 0.0 and "0" are one class; numbers that differ are told apart, however long they are."""
+    text = str(int(label)) if isinstance(label, bool) else str(label)
     try:
-        return f"{float(label):g}"
-    except (TypeError, ValueError):
-        return str(label)
+        return str(int(text))
+    except ValueError:  # no whole number, or not written as one
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    if not math.isfinite(number):
+        return text
+    return str(int(number)) if number.is_integer() else repr(number)
 
 
 def _faces(options: LeafOptions, names: list[str], y: list[Any], users: NDArray[np.str_]) -> Dataset:
@@ -189,7 +237,7 @@ def _faces(options: LeafOptions, names: list[str], y: list[Any], users: NDArray[
         raise FedauditError("leaf-images", what, "Check data.images.")
     size = options.size or 84
     x = as_images(np.stack(pictures(files, size, "rgb")))
-    return dataset(options.path.stem, x, np.array(y), subject=users, id=np.array(names))
+    return dataset(options.path.stem, x, _labels(options, y), subject=users, id=np.array(names))
 
 
 def _not_leaf(path: Path, what: str) -> FedauditError:
@@ -201,7 +249,6 @@ def _not_leaf(path: Path, what: str) -> FedauditError:
 
 ARRAYS = ("features", "labels")
 MAX_TABLE = 2**32  # bytes of a file inside an archive
-MAX_MEMBERS = 1000
 
 
 class ShokriOptions(DataOptions):
@@ -237,20 +284,11 @@ def _from_npz(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _from_archive(name: str, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Purchase: lines with the class, then the bits. Texas: a file of features and one of classes beside it. They are
-    read in memory: no path of the archive is ever written to."""
+    """Purchase: lines with the class, then the bits. Texas: a file of features and one of classes beside it."""
     try:
-        with tarfile.open(path) as archive:
-            found: dict[str, NDArray[Any]] = {}
-            for number, entry in enumerate(archive):
-                if number >= MAX_MEMBERS or entry.size > MAX_TABLE:
-                    raise _not_shokri(path, "it holds too many files, or one that is too large")
-                part = _part(name, entry.name)
-                content = archive.extractfile(entry) if part and entry.isfile() else None
-                if content is not None:
-                    found[part] = _table(path, content)
-    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
-        raise _not_shokri(path, f"it cannot be read as a tar archive ({type(error).__name__})") from None
+        found = archive.parts(path, partial(_part, name), MAX_TABLE, partial(_table, path))
+    except archive.ArchiveRefused as error:
+        raise _not_shokri(path, str(error)) from None
     if "table" in found:
         return found["table"][:, 1:], found["table"][:, 0].astype(np.int64)
     if set(found) != {"features", "labels"}:

@@ -21,6 +21,7 @@ from pydantic import Field
 
 from fedaudit.config.registry import DATA, DataOptions
 from fedaudit.config.section import Count
+from fedaudit.data.cells import refuse_swollen
 from fedaudit.data.partition import DOCUMENT
 from fedaudit.data.records import dataset
 from fedaudit.errors import REFUSED, FedauditError, suggest
@@ -191,6 +192,7 @@ def _table(file: Path, options: TextOptions) -> Iterator[Writing]:
 
     try:
         if file.suffix == ".parquet":
+            refuse_swollen(file)
             table = pq.read_table(file)
         else:
             with pa.memory_map(str(file)) as source:

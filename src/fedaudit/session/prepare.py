@@ -294,6 +294,7 @@ def reserved(
         return dataset, None
     if given is not None and given.path is not None:
         own = read_beside(config, given.path, loaded, "audit.own.path")
+        beside.refuse_few(own, bool(federation.split_subjects), "audit.own.path")
         beside.refuse_shared_people(own.subject, dataset.records.subject, "audit.own.path")
         return dataset, own
     share = given.share if given is not None and given.share is not None else 1 / (federation.parties + 1)
