@@ -297,7 +297,7 @@ VERDICTS = (CONFIRMED, UNDECIDED, CONTRADICTED, UNTESTABLE, NOT_RUN)
 def holds(claim: Claim) -> str:
     """Confirmed if every test of the claim is passed with its whole interval; else the verdict of the worst."""
     outcomes = [outcome(test) for test in claim.tests]
-    return next(verdict for verdict in (NOT_RUN, CONTRADICTED, UNDECIDED, CONFIRMED) if verdict in outcomes)
+    return next(verdict for verdict in (CONTRADICTED, NOT_RUN, UNDECIDED, CONFIRMED) if verdict in outcomes)
 
 
 def outcome(test: Above | Within) -> str:
@@ -344,8 +344,8 @@ counterpart, not a repetition.
 - **Intervals** are 95 %, for the mean over all possible training runs, if these vary about normally: the spread over
   seeds (Student's t), and the error of measuring each run. Every setting trained here has at least three seeds; the
   last table lists them, the model's accuracy and the command.
-- **Commands.** `python -m docs.make_reproduction baskets narrow` trains these settings and judges the claims about
-  them; names in *italics* are settings.
+- **Commands.** The last line of a row trains what is missing for its claim, and judges it. Names in *italics* are
+  settings.
 - **†** The test was written down, or its number of seeds raised, when figures of its setting, or of one like it, had
   been seen.
 - **Models.** *Local* ones are those that a server sees of each party, *global* ones those that every party sees.
@@ -372,7 +372,9 @@ def table(judged: Sequence[tuple[Claim | Elsewhere, str]]) -> Iterator[str]:
             continue
         why = claim.why_not if verdict in (UNDECIDED, CONTRADICTED) else ""
         told = ". ".join(filter(None, [f"**{verdict}**", f"{why} {claim.known}".strip()]))
-        yield f"| {told} | {said} | {claim.published} | {'<br>'.join(figures(claim))} |"
+        names = " ".join(dict.fromkeys(of.setting for of in looked_at(claim)))
+        command = f"`python -m docs.make_reproduction {names}`"
+        yield f"| {told} | {said} | {claim.published} | {'<br>'.join([*figures(claim), command])} |"
 
 
 MANY = 4  # comparisons with one figure, of which those that hold need not all be told
@@ -391,7 +393,9 @@ def figures(claim: Claim) -> Iterator[str]:
     filters = [strongest(of) for of in of_claim if of.attack != "attribute" and of.metric != TASK]
     lines: dict[tuple[str, str, str], list[str]] = {}
     for of in dict.fromkeys([*of_claim, *(of for of in filters if seen(of))]):
-        lines.setdefault((of.setting, of.model, of.metric), []).append(f"{of.attack} {words(mean(of))}".strip())
+        runs, valued = len(ended(of.setting)), len(seen(of))
+        figure = f"{words(mean(of))}{f' in {valued} of {runs} runs' * (valued < runs)}"
+        lines.setdefault((of.setting, of.model, of.metric), []).append(f"{of.attack} {figure}".strip())
     for (setting, model, name), each in lines.items():
         yield f"*{setting}*, {model} models, {name}: {', '.join(each)}"
     for test in claim.tests:
