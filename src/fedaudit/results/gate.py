@@ -258,7 +258,8 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     chosen = [
         (rule, place)
         for rule, place in selected
-        if place.named or ((estimate := place.entry.estimates.get(rule.metric)) and estimate.low is not None)
+        if place.named
+        or ((found := place.entry.estimates.get(rule.metric)) and (found.low is not None or found.refused))
     ]
     silent = dict.fromkeys(place.entry.attack for rule, place in selected if (rule, place) not in chosen)
     keys = {(_place(place.entry), rule.metric) for rule, place in chosen}
