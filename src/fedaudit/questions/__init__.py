@@ -235,8 +235,8 @@ class Question:
         """Its part of the page. Without one, the page shows a table of its figures."""
         return ()
 
-    def read_beside(self, entry: AuditResult, name: str) -> str:
-        """What the figure that sums a result up says, if that is not how far it lies from guessing."""
+    def claim_in_words(self, entry: AuditResult, name: str) -> str:
+        """What the figure that sums a result up says of a claim; empty where it is read beside guessing."""
         return ""
 
 

@@ -153,7 +153,7 @@ class CanaryWatch:
                 scores = canife_scores(total, planted.updates, planted.unit)
                 scores = np.where(planted.norm >= ALIVE, scores, np.nan)
                 values = {SCORE: scores, NORM: planted.norm, HEALTH: planted.health, SPREAD: planted.spread}
-        if values and first:
+        if values and first and not crafted.of_a_record:
             values |= _to_show(planted.records)
         return Measured(crafted.names, values, sum(spent.values()), epochs, spent=spent)
 
