@@ -361,10 +361,11 @@ def of_membership(entry: AuditResult) -> bool:
 
 
 def main_figure(entry: AuditResult) -> str | None:
-    """The name of the figure that sums a result up; none where the question has none, or no value."""
+    """The name of the figure that sums a result up: the first with a value, or else the first, whose reason is then
+    told. None where the question has none."""
     question = of(entry)
-    names = question.main if question else ()
-    return next((name for name in names if (one := entry.estimates.get(name)) and one.value is not None), None)
+    names = [name for name in (question.main if question else ()) if name in entry.estimates]
+    return next((name for name in names if entry.estimates[name].value is not None), names[0] if names else None)
 
 
 def asked_by() -> dict[str, str]:

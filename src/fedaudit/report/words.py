@@ -120,6 +120,9 @@ def summed_up(results: Results) -> list[str]:
             continue
         figure, about = entry.estimates[name], metric(name)
         place = f"{entry.attack}, seen from {entry.vantage} on {entry.model} models"
+        if figure.value is None:
+            told.append(f"{place}: {about.title} has no value: {(figure.reason or 'not measured').rstrip('.')}.")
+            continue
         said = f"{place}: {about.title} {full_text(name, figure)}, with {confidence(figure)} confidence"
         question = of(entry)
         if beside := question.claim_in_words(entry, name) if question else "":
@@ -202,6 +205,7 @@ def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
             f"{e.attack}, {e.model} models",
         )
         for e, name, question in found
+        if e.estimates[name].value is not None
     ]
 
 
