@@ -358,6 +358,30 @@ def test_a_text_canary_is_shown_as_text_unless_it_began_as_a_record(initial: str
     assert set(result.canary.text) <= set("abcdefghij .\n")
 
 
+@pytest.mark.parametrize("initial", ["random", "data"])
+def test_a_canary_crafted_for_a_table_is_shown_unless_it_began_as_a_record(initial: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [f"{y},{20 * y + 9 * x:.3f},{x:.3f}" for y, x in zip(rng.integers(0, 2, 900), rng.random(900), strict=True)]
+    (tmp_path / "people.csv").write_text("\n".join(["ill,income,share", *rows]))
+    asked = asking(
+        {"probes": 16, "every": 2, "steps": 10, "initial": initial},
+        data={"name": "table", "path": str(tmp_path / "people.csv"), "label": "ill"},
+    )
+    document = run(asked, tmp_path / "run", silent)
+    (result,) = [r for r in document.results if r.attack == "canife"]
+    page = render(load(tmp_path / "run"))
+    assert ("As it was crafted last, the most unusual values first" in page) == (initial == "random")
+    assert (">income<" in page) == (initial == "random")
+    if initial == "data":
+        assert result.canary is None
+        return
+    assert result.canary is not None
+    pool = stage(asked).own
+    assert pool is not None
+    expected = (np.array(result.canary.values) - pool.x.mean(axis=0)) / pool.x.std(axis=0)
+    assert np.abs(result.canary.deviations - expected).max() < 0.02
+
+
 def test_where_canaries_run_only_the_e_process_refutes() -> None:
     """Other models in every round: with and without the canary are not trials of one mechanism."""
 

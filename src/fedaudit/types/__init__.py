@@ -618,6 +618,11 @@ class Exhibit:
     values: Many[Number]
     text: str
     label: str
+    _: KW_ONLY
+    names: Annotated[Many[str], if_any("of a row of a table: its columns, as far as they are known")] = ()
+    deviations: Annotated[
+        Many[Number], if_any("of a row of a table: how many standard deviations each value is from the column's mean")
+    ] = ()
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,9 @@ class Canary(Question):
         _epsilon("one-shot-bound", "bounded from one run", "model-based"),
         _epsilon("one-shot-rounds", "bounded by the largest cosine of all rounds", "model-based"),
         Metric("score-sd", "standard deviation of the scores", worse="lower", gated=False, most=INFINITE),
-        Metric("canary-health", "how far crafting brought the canary's loss down", worse="lower", gated=False),
+        Metric(
+            "canary-health", "health of the canary: how much of its loss crafting removed", worse="lower", gated=False
+        ),
         Metric("canary-norm", "length of the canary's update, of the clip norm", gated=False, most=INFINITE),
     )
 

@@ -159,8 +159,8 @@ def crafted(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind
             todo = f'Set a clip of {half} or less in [[defences]]; with federation.optimizer = "sgd" more steps help.'
         raise FedauditError("canary-dead", what, todo)
     found = figures(seen, claim.delta, confidence)
-    found["canary-norm"] = range_of(seen.norm, seen, "canary-norm", "|u_c| / C", confidence)
-    found["canary-health"] = range_of(seen.health, seen, "canary-health", "1 - loss after / before", confidence)
+    found[NORM] = range_of(seen.norm, seen, NORM, "|u_c| / C", confidence)
+    found[HEALTH] = range_of(seen.health, seen, HEALTH, "health (1 - loss after / before)", confidence)
     rounds = [int(r) for r in np.unique(seen.round)]
     curves: dict[str, Curve] = {}
     if crafted.fair:
@@ -177,10 +177,10 @@ def crafted(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind
     counts = int(np.count_nonzero(seen.present)), int(np.count_nonzero(~seen.present))
     found |= _composed_estimates(by_stop, claim, case.round, confidence, counts)
     found |= _accountant(claim, case.round, confidence)
-    curves |= _claimed_curves(claim, rounds) | {"canary-health": _health_curve(seen, rounds)}
+    curves |= _claimed_curves(claim, rounds) | {HEALTH: _health_curve(seen, rounds)}
     curves |= _histograms(*seen.with_and_without(), "number of scores in each bin")
     warnings = remarks(found, claim.process.noise if claim.process else None, seen.norm)
-    health = found["canary-health"].value
+    health = found[HEALTH].value
     if health is not None and health < HEALTHY:
         warnings.append(warning("canary-unhealthy", health=health))
     result = case.result(

@@ -84,7 +84,8 @@ class Planted:
     """Canaries for one model: their records, what each sends, and how good they are.
 
     `norm`: in units of the clip norm or, where nothing is clipped, of the median mock update. `spread`: the standard
-    deviation of <u_i, u_c> / unit^2 over mock parties that the canary was not crafted against.
+    deviation of <u_i, u_c> / unit^2 over mock parties that the canary was not crafted against. `health`: how much of
+    the canary's loss crafting removed, 1 - loss after / before.
     """
 
     records: Records

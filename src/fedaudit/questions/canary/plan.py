@@ -13,7 +13,7 @@ from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.questions import Ground, Planting
 from fedaudit.questions.canary import QUESTION, CanarySection
-from fedaudit.questions.canary.watch import ALIVE, CanaryGame, CraftedCanaries, Mechanism, RandomCanaries
+from fedaudit.questions.canary.watch import ALIVE, CanaryGame, Columns, CraftedCanaries, Mechanism, RandomCanaries
 from fedaudit.types import Game, Party, Plan, Records
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ RECIPE = ("objective", "starts", "batch", "reach")  # keys of [audit.canary] tha
 
 def plan(names: Sequence[str], ground: Ground, task: TorchTask, defence: Defence, rounds: Sequence[Plan]) -> Planting:
     """The canaries of a run with these rounds. Refuses what cannot be measured."""
-    from fedaudit.questions.canary.crafting import check_target, check_text
+    from fedaudit.questions.canary.crafting import check_target, check_text, spread_of
     from fedaudit.questions.canary.parties import Probing, with_random
 
     config, game, pool = ground.config, ground.game, ground.own
@@ -53,7 +53,9 @@ def plan(names: Sequence[str], ground: Ground, task: TorchTask, defence: Defence
         crafted, made, schedule = _crafted(config, game, defence, task, pool, claim, rounds, how)
         parties += made
         rounds = schedule.plans
-        crafted = replace(crafted, vocabulary=ground.dataset.vocabulary)
+        table = pool.x.ndim == 2 and pool.x.dtype.kind == "f"
+        columns = Columns(ground.dataset.columns, pool.x.mean(axis=0), spread_of(pool.x)) if table else None
+        crafted = replace(crafted, vocabulary=ground.dataset.vocabulary, columns=columns)
     of_all = QUESTION.ask(names, {})
     assert isinstance(of_all, CanaryGame)
     return Planting(parties, rounds, replace(of_all, claim=claim, crafted=crafted, random=random))

@@ -56,6 +56,15 @@ class Mechanism:
     process: Process | None = None
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Of a table with which canaries are crafted: the names as far as they are known, the means and the spreads."""
+
+    names: tuple[str, ...]
+    mean: Floats
+    spread: Floats
+
+
 @dataclass(frozen=True, kw_only=True)
 class CraftedCanaries:
     """Crafted canaries: who makes them, who is present when, and how one is shown."""
@@ -66,6 +75,7 @@ class CraftedCanaries:
     parties: float  # expected in a round
     canaries: Canaries | None = None  # None: only what was stored is judged
     vocabulary: tuple[str, ...] = ()
+    columns: Columns | None = None  # None: no table
     of_a_record: bool = False  # crafting starts from one, so that the canary may still be recognised as it
 
 
@@ -206,6 +216,8 @@ class CanaryWatch:
         values = [round(float(v), 4) for v in kept.record.tolist()]
         shown = kept.shape.tolist(), values, "", str(kept.label)
         picture = len(kept.shape) == 3 and int(kept.shape.prod()) <= SHOWN
+        if crafted.columns is not None:
+            return _row(crafted.columns, kept.record, *shown)
         return Exhibit("image", *shown) if picture else Exhibit("values", *shown)
 
     def state(self) -> dict[str, Any]:
@@ -214,6 +226,13 @@ class CanaryWatch:
     def restore(self, state: Mapping[str, Any]) -> None:
         for key, watch in self.kept.items():
             watch.restore(state[key])
+
+
+def _row(columns: Columns, record: NDArray[Any], *shown: Any) -> Exhibit:
+    """A row of a table, with how unusual each of its values is."""
+    mean, spread = (of[: len(record)] for of in (columns.mean, columns.spread))
+    deviations = [round(float(z), 2) for z in (record - mean) / spread]
+    return Exhibit("values", *shown, names=columns.names[: len(record)], deviations=deviations)
 
 
 def _to_show(records: Records) -> dict[str, NDArray[Any]]:
