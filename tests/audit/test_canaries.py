@@ -24,6 +24,7 @@ from fedaudit.privacy.accounting import composed, rdp_epsilon
 from fedaudit.privacy.statement import Process
 from fedaudit.questions import metric, of
 from fedaudit.questions.canary import judge as claims
+from fedaudit.questions.canary.claims import refuted as proved_beyond
 from fedaudit.questions.canary.crafting import together
 from fedaudit.questions.canary.judge import Trials, figures, range_of
 from fedaudit.questions.canary.parties import OUTSIDE, Planted
@@ -390,9 +391,9 @@ def test_where_canaries_run_only_the_e_process_refutes() -> None:
 
     claimed = of("epsilon-accountant-round", 1.0)
     by_probes = {"epsilon-accountant-round": claimed, "epsilon-ranks": of("epsilon-ranks", 2.0)}
-    assert claims.refuted(by_probes) == by_probes["epsilon-ranks"]
-    assert claims.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", 0.5)}) is None
-    assert claims.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", None)}) is None
+    assert proved_beyond(by_probes) == by_probes["epsilon-ranks"]
+    assert proved_beyond(by_probes | {"epsilon-anytime": of("epsilon-anytime", 0.5)}) is None
+    assert proved_beyond(by_probes | {"epsilon-anytime": of("epsilon-anytime", None)}) is None
 
 
 @pytest.mark.parametrize("low", [None, 0.5, 2.0])

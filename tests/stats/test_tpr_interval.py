@@ -10,7 +10,7 @@ from scipy.stats import beta, binom, norm
 from fedaudit.stats import Block, clopper_pearson, roc_curve, tpr_at_fpr
 from fedaudit.stats.intervals import quantile_ranks
 from fedaudit.stats.roc import Spread, lower_end, rank_chances, summed
-from fedaudit.types import Floats
+from fedaudit.types import Floats, Ints
 from tests.stats.simulated import simulation
 
 
@@ -261,14 +261,13 @@ def test_of_people_who_differ_no_threshold_is_doubted() -> None:
     """Records of a person resemble each other, so that the outsiders of thirty people vary more than as many alone."""
     rng = np.random.default_rng(0)
 
-    def of_people(first: int) -> tuple[Floats, Floats]:
+    def of_people(first: int) -> tuple[Floats, Ints]:
         whose = np.repeat(np.arange(first, first + 30), 40)
         return 0.8 * rng.normal(size=first + 30)[whose] + 0.6 * rng.normal(size=len(whose)), whose
 
     doubted = 0
     for _ in range(100):
-        drawn = [of_people(first) for first in (0, 30, 60)]
-        scores, whose = zip(*drawn, strict=True)
-        found = tpr_at_fpr([Block(*scores, subjects=whose)], 0.05, prove=False)
+        (members, mine), (evaluation, theirs), (calibration, others) = (of_people(first) for first in (0, 30, 60))
+        found = tpr_at_fpr([Block(members, evaluation, calibration, (mine, theirs, others))], 0.05, prove=False)
         doubted += "are accused where" in (found.reason or "")
     assert doubted == 0

@@ -30,6 +30,7 @@ from fedaudit.adversary.vantage import View, look
 from fedaudit.audit.costs import timed
 from fedaudit.audit.observer import Asked, Shown
 from fedaudit.questions import Verdict
+from fedaudit.questions.canary.vectors import float_names, vector
 from fedaudit.types import Bools, Exhibit, Floats, Measured, ModelKind, Moment, Records, Round, State, Strings, Vantage
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Mechanism:
 
 
 @dataclass(frozen=True)
-class Columns:
+class TableColumns:
     """Of a table with which canaries are crafted: the names as far as they are known, the means and the spreads."""
 
     names: tuple[str, ...]
@@ -75,7 +76,7 @@ class CraftedCanaries:
     parties: float  # expected in a round
     canaries: Canaries | None = None  # None: only what was stored is judged
     vocabulary: tuple[str, ...] = ()
-    columns: Columns | None = None  # None: no table
+    columns: TableColumns | None = None  # None: no table
     of_a_record: bool = False  # crafting starts from one, so that the canary may still be recognised as it
 
 
@@ -175,7 +176,7 @@ class CanaryWatch:
         with timed(spent, "looking"):
             units = random.directions()
             (view,) = look(Vantage.SECAGG_SERVER, "global", round, task)
-            order = sorted(name for name, value in round.broadcast.items() if value.dtype.kind == "f")
+            order = float_names(round.broadcast)
             if (change := summed(view, order, 1.0)) is not None:
                 whole = np.concatenate([
                     (random.start[name].astype(np.float64) - view.weights[name]).ravel() for name in order
@@ -228,7 +229,7 @@ class CanaryWatch:
             watch.restore(state[key])
 
 
-def _row(columns: Columns, record: NDArray[Any], *shown: Any) -> Exhibit:
+def _row(columns: TableColumns, record: NDArray[Any], *shown: Any) -> Exhibit:
     """A row of a table, with how unusual each of its values is."""
     mean, spread = (of[: len(record)] for of in (columns.mean, columns.spread))
     deviations = [round(float(z), 2) for z in (record - mean) / spread]
@@ -253,7 +254,7 @@ def summed(view: View, order: list[str], denominator: float) -> Floats | None:
     change = view.update
     if change is None:
         return None
-    return denominator * np.concatenate([np.asarray(change[name], np.float64).ravel() for name in order])
+    return denominator * vector(change, order)
 
 
 def canife_scores(total: Floats, updates: Floats, unit: Floats) -> Floats:

@@ -37,8 +37,8 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     found = {**pooled.estimates, **case.beside(attack, sights)}
     pooled = replace(pooled, estimates=found, beside=_minus_primary(case, attack, vantage, model, blocks))
     results = [with_warnings(replace(pooled, curves=curves), _unscored(attack, sights, scores))]
+    attacker = case.game.first if attack.by_first_party else scores.barred if "shadow" in attack.fitted_on else None
     for party in case.parties(model):
-        attacker = case.game.first if attack.by_first_party else scores.barred if "shadow" in attack.fitted_on else None
         if party == attacker:
             continue
         sight = case.outlooks.sight(vantage, model, party)
