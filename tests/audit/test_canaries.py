@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from fedaudit.privacy.accounting import composed, rdp_epsilon
 from fedaudit.privacy.statement import Process
 from fedaudit.questions import metric, of
 from fedaudit.questions.canary import judge as claims
+from fedaudit.questions.canary.claims import refuted as proved_beyond
 from fedaudit.questions.canary.crafting import together
 from fedaudit.questions.canary.judge import Trials, figures, range_of
 from fedaudit.questions.canary.parties import OUTSIDE, Planted
@@ -33,8 +36,9 @@ from fedaudit.session.replay import replay
 from fedaudit.session.run import rounds, run
 from fedaudit.stats import maximised_epsilon
 from fedaudit.stats.wording import full_text
-from fedaudit.types import Audit, AuditResult, Estimate, State, warning
-from fedaudit.words import all_words, words
+from fedaudit.types import Audit, AuditResult, Cost, Estimate, State, warning
+from fedaudit.words import all_words, with_warnings, words
+from tests.report import builder
 from tests.worlds import plays, silent
 
 NOISE, DELTA, CLAIMED = 1.0, 0.05, 0.01
@@ -68,7 +72,7 @@ def watched(prepared: Prepared) -> Audit:
 def question_of(result: AuditResult) -> str:
     question = of(result)
     assert question is not None
-    return question.read_beside(result, "epsilon-ranks")
+    return question.claim_in_words(result, "epsilon-ranks")
 
 
 def found_by(audit: Audit, attack: str = "canife") -> AuditResult:
@@ -340,14 +344,43 @@ def test_a_text_canary_is_shown_as_text_unless_it_began_as_a_record(initial: str
         federation={"split_subjects": True},
         model={"name": "lstm", "hidden": None, "units": 8, "layers": 1},
     )
-    result = found_by(watched(prepare(asked)))
+    prepared = prepare(asked)
+    result = found_by(watched(prepared))
+    watch = prepared.auditor.observers["canary"]
+    assert isinstance(watch, CanaryWatch)
     if initial == "data":
         assert result.canary is None
+        assert watch.kept[CRAFTED].record.size == 0, "what is measured is written to disk"
         return
+    assert watch.kept[CRAFTED].record.size == 12
     assert result.canary is not None
     assert result.canary.kind == "text"
     assert len(result.canary.text) == 13
     assert set(result.canary.text) <= set("abcdefghij .\n")
+
+
+@pytest.mark.parametrize("initial", ["random", "data"])
+def test_a_canary_crafted_for_a_table_is_shown_unless_it_began_as_a_record(initial: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [f"{y},{20 * y + 9 * x:.3f},{x:.3f}" for y, x in zip(rng.integers(0, 2, 900), rng.random(900), strict=True)]
+    (tmp_path / "people.csv").write_text("\n".join(["ill,income,share", *rows]))
+    asked = asking(
+        {"probes": 16, "every": 2, "steps": 10, "initial": initial},
+        data={"name": "table", "path": str(tmp_path / "people.csv"), "label": "ill"},
+    )
+    document = run(asked, tmp_path / "run", silent)
+    (result,) = [r for r in document.results if r.attack == "canife"]
+    page = render(load(tmp_path / "run"))
+    assert ("As it was crafted last, the most unusual values first" in page) == (initial == "random")
+    assert (">income<" in page) == (initial == "random")
+    if initial == "data":
+        assert result.canary is None
+        return
+    assert result.canary is not None
+    pool = stage(asked).own
+    assert pool is not None
+    expected = (np.array(result.canary.values) - pool.x.mean(axis=0)) / pool.x.std(axis=0)
+    assert np.abs(result.canary.deviations - expected).max() < 0.02
 
 
 def test_where_canaries_run_only_the_e_process_refutes() -> None:
@@ -358,9 +391,61 @@ def test_where_canaries_run_only_the_e_process_refutes() -> None:
 
     claimed = of("epsilon-accountant-round", 1.0)
     by_probes = {"epsilon-accountant-round": claimed, "epsilon-ranks": of("epsilon-ranks", 2.0)}
-    assert claims.refuted(by_probes) == by_probes["epsilon-ranks"]
-    assert claims.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", 0.5)}) is None
-    assert claims.refuted(by_probes | {"epsilon-anytime": of("epsilon-anytime", None)}) is None
+    assert proved_beyond(by_probes) == by_probes["epsilon-ranks"]
+    assert proved_beyond(by_probes | {"epsilon-anytime": of("epsilon-anytime", 0.5)}) is None
+    assert proved_beyond(by_probes | {"epsilon-anytime": of("epsilon-anytime", None)}) is None
+
+
+@pytest.mark.parametrize("low", [None, 0.5, 2.0])
+def test_page_warning_and_gate_agree_whether_the_whole_run_is_refuted(low: float | None) -> None:
+    """By the lower end everywhere; a value without one proves nothing."""
+    found = {
+        "epsilon-one-run": Estimate("epsilon-one-run", 2.0, low, None, 0.95, "coins", "proved", 9, 9),
+        "epsilon-accountant": Estimate("epsilon-accountant", 1.0, None, 1.0, 0.95, "", "claimed", 0, 0),
+    }
+    entry = AuditResult(
+        "one-shot", "secagg-server", "global", "user", None, round=2, estimates=found, cost=Cost(0.1), question="canary"
+    )
+    document = replace(builder.read(builder.results()), results=[entry])
+    assert document.run.guarantee is not None
+    claim = replace(document.run.guarantee, unit="user", epsilon=1.0)
+    wrong = low == 2.0
+    assert bool(claims._whole_run_refuted(found)) == bool(claims.against(claim, document)) == wrong
+    question = of(entry)
+    assert question is not None
+    said = question.claim_in_words(entry, "epsilon-one-run")
+    assert said == ("" if low is None else f"1 is claimed for the whole training, and {'' if wrong else 'not '}refuted")
+    assert not claims.against(replace(claim, epsilon=3.0), document)
+    assert not claims.against(replace(claim, epsilon=None), document)
+
+
+def test_a_claim_that_the_sum_contradicts_is_not_said_to_stand() -> None:
+    """The page said "not refuted" beside the warning that the noise is missing."""
+    estimates = {
+        name: Estimate(name, 1.0, 0.5, None, 0.95, "", "proved", 9, 9)
+        for name in ("epsilon-ranks", "epsilon-accountant-round")
+    }
+    entry = AuditResult(
+        "canife",
+        "secagg-server",
+        "global",
+        "user",
+        None,
+        round=2,
+        estimates=estimates,
+        cost=Cost(0.1),
+        question="canary",
+    )
+    assert question_of(entry) == "1 is claimed for one round, and not refuted"
+    told = warning("noise-missing", sd=0.1, most=0.2, expected=1.0, none=False)
+    assert question_of(with_warnings(entry, [told])).endswith(
+        "and contradicted: the sum has less noise than is claimed"
+    )
+
+
+def test_whether_a_claim_is_refuted_is_said_without_scipy() -> None:
+    code = "import sys; from fedaudit.questions.canary.claims import refuted; assert 'scipy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def simulated(norm: float, canaries: int, alike: bool, rng: np.random.Generator, probes: int = 100) -> Trials:

@@ -10,6 +10,7 @@ from fedaudit.adversary import attacks
 from fedaudit.adversary.reductions import Last
 from fedaudit.audit import Settings
 from fedaudit.audit.controls import accuracy, sets_differ, useless
+from fedaudit.audit.score import Scores
 from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.config.schema import parse
 from fedaudit.data.partition import game as split
@@ -217,3 +218,24 @@ def test_only_a_score_that_saturates_asks_for_scaled_features() -> None:
     members, others = (np.minimum(rng.random(2000) + shift, 1.0) for shift in (0.2, 0.1))
     (said,) = all_words(tied("loss", [Block(members, others[:1000], others[1000:])], (0.05,), Vantage.CLIENT, "global"))
     assert "are the features scaled?" in said
+
+
+@pytest.mark.parametrize(("by", "told"), [(0.0, set()), (-99.0, {"fpr-missed"}), (99.0, {"fpr-undershot"})])
+def test_thresholds_from_records_of_another_kind_are_told(
+    by: float, told: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A figure that is missing, or has no upper end, was explained in its own row alone."""
+    as_scored = Scores.block
+
+    def moved(*given: Any, **named: Any) -> Block:
+        found = as_scored(*given, **named)
+        return replace(found, calibration=found.calibration + by)
+
+    monkeypatch.setattr(Scores, "block", moved)
+    audit = watch(prepare(config(federation={"rounds": 2}, audit={"attacks": ["loss"], "fpr": [0.1]})))
+    said = [one for one in audit.warnings if one.code.startswith("fpr-")]
+    assert {one.code for one in said} == told
+    for line in all_words(said):
+        assert line.startswith(f"loss: {100 if by < 0 else 0} % of outsiders were accused where 10 % was asked: the")
+    pooled = next(one for one in audit.results if one.party is None and one.attack == "loss")
+    assert pooled.estimates["tpr@0.1"].refused == (by < 0)

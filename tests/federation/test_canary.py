@@ -1,5 +1,6 @@
 """Canary parties: who is present when, that they leave no mark on the training, and random ones that are refused."""
 
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedaudit.learn.tasks import TorchTask, Training, build_task
 from fedaudit.questions.canary import parties as canary
 from fedaudit.questions.canary.crafting import CraftingRecipe, flat
 from fedaudit.questions.canary.parties import (
+    DIRECTION_STREAM,
     Canaries,
     CanaryParty,
     Design,
@@ -189,6 +191,20 @@ def twice() -> object:
 
 def long() -> None:
     check_directions(2 * directions([1, 2], 50))
+
+
+@pytest.mark.parametrize("size", [1, 7, 128, 129, 5000, 100_003])
+def test_directions_have_the_bits_of_all_at_once_and_need_no_second_array(size: int) -> None:
+    seeds = list(range(40))
+    drawn = np.stack([np.random.default_rng([DIRECTION_STREAM, seed]).standard_normal(size) for seed in seeds])
+    expected = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+    tracemalloc.start()
+    units = directions(seeds, size)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert units.tobytes() == expected.tobytes()
+    assert most < 1.2 * units.nbytes + 100_000
+    assert directions(seeds[3:4], size).tobytes() == units[3].tobytes()  # as a party sends it
 
 
 def alike() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from fedaudit.config.schema import parse
 from fedaudit.defences.shared import Defence
-from fedaudit.questions.canary.panel import _picture, _scores
+from fedaudit.questions.canary.panel import MOST_FEATURES, _crafted_row, _picture, _scores
 from fedaudit.questions.canary.plan import claim_of
 from fedaudit.session.prepare import stage
 from fedaudit.types import AuditResult, Cost, Curve, Exhibit
@@ -39,3 +39,25 @@ def test_a_canary_is_drawn_in_grey_or_in_colours(channels: int, drawn: bool) -> 
     if picture is not None:
         assert str(picture).count("<rect") == 4
         assert ('fill="#555555"' in str(picture)) == (channels == 1)  # a third of the range, alike in all colours
+
+
+@pytest.mark.parametrize(("features", "rest"), [(3, ""), (20, ""), (21, " 1 more is not shown."), (90, " 70 more are")])
+def test_a_crafted_row_of_a_table_is_shown_by_its_most_unusual_values(features: int, rest: str) -> None:
+    rng = np.random.default_rng(0)
+    values, deviations = rng.normal(size=features).tolist(), rng.permutation(features) - features / 2
+    names = ["age", "income"]
+    shown = _crafted_row(Exhibit("values", [features], values, "", "1", names=names, deviations=deviations.tolist()))
+    assert shown is not None
+    first = int(np.argmax(np.abs(deviations)))
+    named = names[first] if first < 2 else f"feature {first + 1}"
+    assert [*shown.rows[0]] == [named, f"{values[first]:.4g}", f"{deviations[first]:+.3g}"]
+    sizes = [abs(float(row[2])) for row in shown.rows]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(sizes) == min(features, MOST_FEATURES)
+    assert (" not shown" in shown.note) == bool(rest)
+    assert rest in shown.note
+    assert features > 3 or {"age", "income", "feature 3"} == {row[0] for row in shown.rows}
+
+
+def test_of_other_canaries_no_row_is_shown() -> None:
+    assert _crafted_row(Exhibit("image", [1, 1, 2], [0.0, 1.0], "", "1")) is None

@@ -39,6 +39,30 @@ def test_secure_aggregation_helps_as_much_as_this_run_measured() -> None:
     assert "give away about as much" in found(results)["Secure aggregation alone would not help"].text
 
 
+@pytest.mark.parametrize("missing", [(), ("high",), ("value", "low", "high")])
+def test_secure_aggregation_must_help_against_every_attack_on_the_global_models(missing: tuple[str, ...]) -> None:
+    """The interval of another attack than the one with the largest lower end may reach to what the server sees now."""
+    results = builder.results()
+    results["run"]["guarantee"] = None
+    pooled = [r for r in results["results"] if r["party"] is None and r["model"] == "global"]
+    (other,) = [r for r in pooled if r["attack"] == "fta-loss"]
+    wide = builder.tpr(0.08) | {"low": 0.01, "high": 0.9, "guaranteed": None} | dict.fromkeys(missing)
+    other["estimates"] = {**other["estimates"], "tpr@0.01": wide}
+    told = found(results)["Secure aggregation may help"]
+    assert "which this run does not settle" in told.text
+    other["estimates"]["tpr@0.01"] = wide | {"value": None, "low": None, "high": None, "realised_fpr": None}
+    assert "Secure aggregation" in found(results)  # there is nothing to be said of it
+
+
+@pytest.mark.parametrize(
+    ("fpr", "target"), [(0.01, 0.1), (0.1, 0.2), (0.3, 0.6), (0.5, 0.75), (0.8, 0.9), (0.99, 0.995)]
+)
+def test_what_is_to_be_ruled_out_lies_between_guessing_and_everybody(fpr: float, target: float) -> None:
+    """At 60 % FPR an epsilon of 50 was advised, at which at most 120 % are picked out."""
+    assert helps.ruled_out(fpr) == pytest.approx(target)
+    assert epsilon_for(helps.ruled_out(fpr), 1e-5, fpr) < 5
+
+
 def test_where_something_leaks_a_search_is_proposed_and_no_smaller_model() -> None:
     told = found(builder.minimal(0.077, 0.712))["A search for what keeps the model"]
     assert told.basis == "rule"

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from contextlib import chdir
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 
 import fedaudit
 from fedaudit.errors import FedauditError
-from fedaudit.report import opened
+from fedaudit.report import opened, words
 from fedaudit.report.opened import OpenedRun
+from fedaudit.report.values import cleaned
 from fedaudit.results.document import Document, save
 from fedaudit.results.table import as_csv, rows
 from fedaudit.session.run import run as trained
@@ -190,6 +192,32 @@ def test_of_runs_that_differ_in_their_seed_the_mean_is_shown() -> None:
 def test_a_copy_of_a_run_is_no_second_one() -> None:
     runs = {"a": seeded(0, 0.0), "copied": seeded(0, 0.0), "b": seeded(1, 0.02)}
     assert {(row.configuration, row.runs) for row in rows(runs, ["auc"])} == {("a", 2)}
+
+
+def test_runs_without_a_value_are_not_counted() -> None:
+    """They are left out of the mean, whose row said that they were in it."""
+    runs = {name: seeded(seed, 0.01 * seed) for seed, name in enumerate("abc")}
+    (entry,) = [e for e in runs["b"].results if (e.attack, e.vantage, e.party) == ("loss", "client", None)]
+    lost = replace(entry.estimates["auc"], value=None, low=None, high=None, reason="of another kind")
+    results = [replace(e, estimates={**e.estimates, "auc": lost}) if e is entry else e for e in runs["b"].results]
+    runs["b"] = replace(runs["b"], results=results)
+    counted = {(r.attack, r.vantage, r.estimate.name): (r.runs, r.estimate.method) for r in rows(runs)}
+    assert counted["loss", "client", "auc"][0] == 2
+    assert counted["loss", "client", "auc"][1].startswith("mean over 2 training runs")
+    assert counted["loss", "client", "tpr@0.01"][0] == 3
+
+
+def test_a_question_whose_figures_have_no_value_has_a_row_with_the_reason() -> None:
+    missing = {"value": None, "low": None, "high": None, "kind": "proved", "reason": "too few trials"}
+    found = {name: builder.estimate(0.0) | missing for name in ("epsilon-split", "epsilon-ranks")}
+    entry = builder.entry("canife", "secagg-server", None, None, unit="user", estimates=found, question="canary")
+    document = builder.read(builder.results() | {"results": [entry]})
+    (row,) = rows({"run": document})
+    assert (row.estimate.name, row.estimate.value, row.estimate.reason) == ("epsilon-ranks", None, "too few trials")
+    (said,) = words.summed_up(cleaned(document))
+    assert said.startswith("canife, seen from secagg-server on ")
+    assert said.endswith(" has no value: too few trials.")
+    assert not words.summary_of_others(cleaned(document))
 
 
 def test_the_table_as_a_file_reads_back(tmp_path: Path) -> None:

@@ -1,15 +1,19 @@
 """Which attacks can decide a party's limit is known before the first round, and so is a limit that none can decide."""
 
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 
 from fedaudit.adversary.attacks import choose
 from fedaudit.data.set_aside import set_aside
+from fedaudit.integrations.party import Watch
 from fedaudit.results.gate import Rule
-from fedaudit.results.limits import UndecidableError, left_out, party_rule
-from fedaudit.stats import needed_for_lower_end
-from fedaudit.stats.strongest import Shares
-from fedaudit.types import Game
+from fedaudit.results.limits import UndecidableError, crossed, left_out, party_rule
+from fedaudit.stats import Block, needed_for_lower_end, tpr_at_fpr
+from fedaudit.stats.strongest import Heard, Shares
+from fedaudit.types import Game, Notice, Vantage
 from fedaudit.words import all_words, words
 from tests.results.test_sizes_agree import game_of
 
@@ -97,3 +101,30 @@ def test_the_attacks_beside_the_leading_one_have_a_smaller_share_of_the_error() 
     assert names == {"loss"}
     names, _ = left_out(limit("tpr@0.05 > 0.2"), game_of(1, enough), ours, ALL)
     assert names == frozenset()
+
+
+@pytest.mark.parametrize("refused", ["loss", "fta-loss"])
+def test_a_limit_is_not_checked_where_an_attack_has_no_figure_because_other_records_set_its_threshold(
+    refused: str,
+) -> None:
+    """Of the attack beside the leading one nobody was told, and its party went on sending."""
+    rng, rule = np.random.default_rng(0), limit("tpr@0.05 > 0.9")
+
+    def heard(name: str) -> Heard:
+        shift = 3.0 * (name == refused)
+        block = Block(rng.normal(shift, 1, 300), rng.normal(shift, 1, 300), rng.normal(0, 1, 300))
+        found = {rule.metric: tpr_at_fpr([block], 0.05)}
+        return Heard(name, "local", found, found, name == "loss")
+
+    def unchecked(*names: str) -> Notice | None:
+        said = [heard(name) for name in names]
+        assert crossed(rule, said) is None
+        settings = SimpleNamespace(primary=lambda *_: LOSS, left_out_of={})
+        auditor = SimpleNamespace(settings=settings, failed={}, after=lambda *_: said)
+        watching = SimpleNamespace(auditor=auditor, vantage=Vantage.SERVER, party="a")
+        return Watch.unchecked(cast(Watch, watching), rule, 3, "local")
+
+    told = unchecked("loss", "fta-loss")
+    assert told is not None
+    assert "of the outsiders are accused where 0.05 was asked" in words(told)
+    assert refused == "loss" or unchecked("loss") is None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedaudit.report import sections, words
 from fedaudit.report.values import cleaned
 from fedaudit.results.document import Document, Failure, save
-from fedaudit.results.gate import Decision, judge, parse_rule, parse_rules
+from fedaudit.results.gate import FAILED, UNDECIDED, Decision, judge, parse_rule, parse_rules
 from fedaudit.results.limits import crossed, party_rule
 from fedaudit.results.scores import save_scores
 from fedaudit.stats import Block
@@ -29,34 +29,37 @@ SEVERITY = {Decision.SAFE: 0, Decision.UNDECIDED: 1, Decision.VIOLATED: 2}
 GRADES = {"not known": 0, "nothing found": 0, "alarm": 0, "a little": 1, "some": 2, "most": 3, "nearly everybody": 4}
 TONES = {"unknown": 0, "none": 0, "alarm": 0, "warn": 0, "weak": 1, "found": 2}
 SIZES = {Role.MEMBER: 150, Role.EVALUATION: 130, Role.CALIBRATION: 220}
+ENOUGH = SIZES | {Role.EVALUATION: 900}  # to see that records which set the threshold are of another kind
 
 
-def scores(shift: float, seed: int) -> dict[Role, np.ndarray]:
-    """Outsiders around 0 and members around the shift."""
-    rng = np.random.default_rng(seed)
-    return {role: rng.normal(shift * (role is Role.MEMBER), 1, size) for role, size in SIZES.items()}
+def scores(shift: float, seed: int, unlike: float = 0.0) -> dict[Role, np.ndarray]:
+    """Outsiders around 0, members around the shift, and the records that set the threshold around `unlike`."""
+    rng, around = np.random.default_rng(seed), {Role.MEMBER: shift, Role.CALIBRATION: unlike}
+    sizes = ENOUGH if unlike else SIZES
+    return {role: rng.normal(around.get(role, 0.0), 1, size) for role, size in sizes.items()}
 
 
 def block(found: Mapping[Role, np.ndarray]) -> Block:
     return Block(found[Role.MEMBER], found[Role.EVALUATION], found[Role.CALIBRATION])
 
 
-def heard(shifts: Mapping[str, float], seed: int) -> list[Heard]:
+def heard(shifts: Mapping[str, float], seed: int, unlike: float = 0.0) -> list[Heard]:
     """Every attack as an audit from one vantage hears it."""
     shares = Shares.among(0.95, 2, 2 * len(OTHERS))
     said = []
     for number, name in enumerate((PRIMARY, *OTHERS)):
-        blocks = [block(scores(shifts[name], seed + number))]
+        blocks = [block(scores(shifts[name], seed + number, unlike))]
         decisive = estimates(blocks, (FPR,), shares.of(name == PRIMARY))
         own = estimates(blocks, (FPR,), 0.95) if name == PRIMARY else decisive
         said.append(Heard(name, "global", own, decisive, name == PRIMARY))
     return said
 
 
-def written(folder: Path, shifts: Mapping[str, float], seed: int) -> Document:
+def written(folder: Path, shifts: Mapping[str, float], seed: int, unlike: float = 0.0) -> Document:
     """A run with these attacks, as `fedaudit run` leaves it: results.json and scores.parquet."""
-    said = heard(shifts, seed)
-    blocks = {name: block(scores(shifts[name], seed + number)) for number, name in enumerate((PRIMARY, *OTHERS))}
+    said = heard(shifts, seed, unlike)
+    drawn = {name: scores(shifts[name], seed + number, unlike) for number, name in enumerate((PRIMARY, *OTHERS))}
+    blocks = {name: block(found) for name, found in drawn.items()}
     results = [
         AuditResult(
             name, "client", "global", "record", None, round=5, estimates=estimates([b], (FPR,), 0.95), cost=Cost(0.1)
@@ -70,8 +73,7 @@ def written(folder: Path, shifts: Mapping[str, float], seed: int) -> Document:
     document = replace(bare, run=replace(bare.run, config=config), headlines=headlines, results=results)
     save(document, folder)
     parts = []
-    for number, name in enumerate(blocks):
-        found = scores(shifts[name], seed + number)
+    for name, found in drawn.items():
         roles = np.concatenate([np.full(len(values), role.value) for role, values in found.items()])
         column = {"party": "a", "attack": name, "model": "global", "subject": None, "role": roles}
         ids = np.array([f"r{i}" for i in range(len(roles))])
@@ -81,14 +83,14 @@ def written(folder: Path, shifts: Mapping[str, float], seed: int) -> Document:
     return document
 
 
-def all_verdicts(shifts: Mapping[str, float], seed: int, limits: tuple[str, ...]) -> list[int]:
+def all_verdicts(shifts: Mapping[str, float], seed: int, limits: tuple[str, ...], unlike: float = 0.0) -> list[int]:
     """How severe everything is that speaks of a run: tone, grade, page, each gate, each halt."""
     with TemporaryDirectory() as folder:
-        document = written(Path(folder), shifts, seed)
+        document = written(Path(folder), shifts, seed, unlike)
         gates = [SEVERITY[judge(Path(folder), [parse_rule(limit)]).verdict] for limit in limits]
     page = cleaned(document)
     tone = sections.tone(page, words.findings(page))
-    halts = [int(crossed(party_rule(limit), heard(shifts, seed)) is not None) for limit in limits]
+    halts = [int(crossed(party_rule(limit), heard(shifts, seed, unlike)) is not None) for limit in limits]
     (headline,) = document.headlines
     return [TONES[headline.tone], GRADES[headline.grade or "not known"], TONES[tone], *gates, *halts]
 
@@ -99,16 +101,43 @@ def all_verdicts(shifts: Mapping[str, float], seed: int, limits: tuple[str, ...]
     raised=st.integers(0, 3),
     by=st.sampled_from([0.5, 1.0, 3.0]),
     seed=st.integers(0, 10_000),
+    unlike=st.sampled_from([0.0, -2.0, -0.5, 0.5, 2.0]),
 )
 def test_T29_raising_the_scores_of_any_attack_never_makes_a_verdict_milder(
-    shifts: list[float], raised: int, by: float, seed: int
+    shifts: list[float], raised: int, by: float, seed: int, unlike: float
 ) -> None:
     names = (PRIMARY, *OTHERS)
     before = dict(zip(names, shifts, strict=True))
     after = before | {names[raised]: before[names[raised]] + by}
     limits = ("auc > 0.6", "tpr@0.05 > 0.1", "tpr@0.05 > 0.5")
-    pairs = zip(all_verdicts(before, seed, limits), all_verdicts(after, seed, limits), strict=True)
-    assert all(old <= new for old, new in pairs)
+    severe = [all_verdicts(shifts, seed, limits, unlike) for shifts in (before, after)]
+    assert all(old <= new for old, new in zip(*severe, strict=True))
+
+
+@pytest.mark.parametrize("leaky", [PRIMARY, "loss"])
+@pytest.mark.parametrize("unlike", [-3.0, -1.5, 0.0, 3.0, 6.0])
+def test_T29_no_leak_passes_a_gate_because_other_records_set_the_threshold(
+    leaky: str, unlike: float, tmp_path: Path
+) -> None:
+    """Whether far more outsiders are accused than was asked, or far fewer. The attack beside the primary one had no
+    value then, and the gate passed without it."""
+    document = written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 0.0) | {leaky: 3.0}, 31, unlike)
+    found = judge(tmp_path, [parse_rule("tpr@0.05 > 0.2")])
+    assert found.exit_code == (UNDECIDED if unlike else FAILED)
+    (of_it,) = (finding for finding in found.findings if finding.attack == leaky)
+    assert (of_it.high == 1.0) == (unlike > 0)
+    assert (of_it.value is None) == (unlike < 0)
+    assert ("are accused where 0.05 was asked" in of_it.note) == bool(unlike)
+    assert found.looked_at == len((PRIMARY, *OTHERS))
+    assert not found.silent
+    assert document.headlines[0].tone == ("weak" if unlike else "found")
+
+
+def test_a_leak_that_is_found_in_spite_of_few_accusations_stays_found(tmp_path: Path) -> None:
+    document = written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 6.0), 31, 3.0)
+    (headline,) = document.headlines
+    assert (headline.tone, headline.estimates[NAME].high) == ("found", 1.0)
+    assert judge(tmp_path, [parse_rule("tpr@0.05 > 0.2")]).exit_code == FAILED
 
 
 @given(

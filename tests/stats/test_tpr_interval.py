@@ -7,10 +7,10 @@ import pytest
 from scipy import optimize, special
 from scipy.stats import beta, binom, norm
 
-from fedaudit.stats import Block, clopper_pearson, tpr_at_fpr
+from fedaudit.stats import Block, clopper_pearson, roc_curve, tpr_at_fpr
 from fedaudit.stats.intervals import quantile_ranks
 from fedaudit.stats.roc import Spread, lower_end, rank_chances, summed
-from fedaudit.types import Floats
+from fedaudit.types import Floats, Ints
 from tests.stats.simulated import simulation
 
 
@@ -197,7 +197,7 @@ def test_guaranteed_ends_hold_where_all_members_lie_at_the_threshold(over: bool,
     rng, missed, proved_missed = np.random.default_rng(0), 0, 0
     at = -0.01 * (1 - 1e-9 if over else 1 + 1e-9)
     for _ in range(times):
-        blocks = [Block(np.full(50, at), np.zeros(1), -rng.random(300)) for _ in range(10)]
+        blocks = [Block(np.full(50, at), -np.ones(1), -rng.random(300)) for _ in range(10)]
         found = tpr_at_fpr(blocks, 0.01)
         assert found.low is not None
         assert found.high is not None
@@ -222,30 +222,52 @@ def test_the_lower_end_is_a_quantile_of_the_mixture_where_no_hits_are_possible_b
 # ------------------------------------------------------------------ thresholds from records of another kind
 
 
-@pytest.mark.parametrize(("shift", "alike"), [(0.0, True), (1.0, False), (-2.0, False)])
-def test_thresholds_from_records_of_another_kind_have_no_tpr(shift: float, alike: bool) -> None:
-    """The outsiders that are reported on have larger or smaller scores than those that set the thresholds."""
-    rng = np.random.default_rng(0)
-    sizes = [(2000, 1000), (3000, 1500)]
-    blocks = [Block(rng.normal(size=500), rng.normal(shift, size=n), rng.normal(size=m)) for n, m in sizes]
-    found = tpr_at_fpr(blocks, 0.01)
-    assert (found.value is not None) == alike == (found.reason is None)
-    assert alike or "outsiders are accused where 0.01 was asked" in (found.reason or "")
-    assert found.realised_fpr is not None
+def reported_at(shift: float) -> list[Block]:
+    """The outsiders that are reported on have other scores than those that set the thresholds."""
+    rng, sizes = np.random.default_rng(0), [(2000, 1000), (3000, 1500)]
+    return [Block(rng.normal(1, 1, 500), rng.normal(shift, 1, n), rng.normal(size=m)) for n, m in sizes]
+
+
+def test_thresholds_that_accuse_too_many_have_no_tpr() -> None:
+    found = tpr_at_fpr(reported_at(1.0), 0.01)
+    assert (found.value, found.low, found.guaranteed, found.refused) == (None, None, None, True)
+    assert (found.reason or "").startswith("0.082 of the outsiders are accused where 0.01 was asked: the records")
+    assert found.realised_fpr == pytest.approx(0.082, abs=1e-4)
+
+
+def test_thresholds_that_accuse_too_few_keep_the_lower_ends() -> None:
+    """What is picked out at a smaller rate is picked out at the rate that was asked, and more may be."""
+    alike, found = tpr_at_fpr(reported_at(0.0), 0.01), tpr_at_fpr(reported_at(-2.0), 0.01)
+    assert alike.reason is None
+    assert alike.guaranteed is not None
+    assert (found.value, found.low, found.guaranteed) == (alike.value, alike.low, (alike.guaranteed[0], 1.0))
+    assert (found.high, found.refused) == (1.0, False)
+    assert "and more may be picked out at the rate that was asked" in (found.reason or "")
+    assert tpr_at_fpr(reported_at(-2.0), 0.01, prove=False).guaranteed is None
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0, -2.0])
+def test_a_curve_draws_no_tpr_that_an_estimate_refuses(shift: float) -> None:
+    blocks = reported_at(shift)
+    curve = roc_curve(blocks)
+    for rate, *drawn in zip(curve.x, curve.value, curve.low, curve.high, strict=True):
+        found = tpr_at_fpr(blocks, rate, prove=False)
+        assert drawn == [found.value, found.low, found.high]
+    assert (None in curve.value) == (shift > 0)
+    assert (1.0 in curve.high[: len(curve.high) // 2]) == (shift < 0)
 
 
 def test_of_people_who_differ_no_threshold_is_doubted() -> None:
     """Records of a person resemble each other, so that the outsiders of thirty people vary more than as many alone."""
     rng = np.random.default_rng(0)
 
-    def of_people(first: int) -> tuple[Floats, Floats]:
+    def of_people(first: int) -> tuple[Floats, Ints]:
         whose = np.repeat(np.arange(first, first + 30), 40)
         return 0.8 * rng.normal(size=first + 30)[whose] + 0.6 * rng.normal(size=len(whose)), whose
 
     doubted = 0
     for _ in range(100):
-        drawn = [of_people(first) for first in (0, 30, 60)]
-        scores, whose = zip(*drawn, strict=True)
-        found = tpr_at_fpr([Block(*scores, subjects=whose)], 0.05, prove=False)
+        (members, mine), (evaluation, theirs), (calibration, others) = (of_people(first) for first in (0, 30, 60))
+        found = tpr_at_fpr([Block(members, evaluation, calibration, (mine, theirs, others))], 0.05, prove=False)
         doubted += "are accused where" in (found.reason or "")
     assert doubted == 0

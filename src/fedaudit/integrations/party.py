@@ -335,7 +335,9 @@ class Watch:
         if attack.name in auditor.failed:
             return because("failed", attack.name, auditor.failed[attack.name])
         said = auditor.after(index, self.vantage, model, rule.text)
-        estimate = next((one.decisive.get(rule.metric) for one in said if one.primary), None)
+        heard = [(one.primary, found) for one in said if (found := one.decisive.get(rule.metric))]
+        refused = next((found for _, found in heard if found.refused), None)
+        estimate = refused or next((found for primary, found in heard if primary), None)
         if estimate is not None:
             return None if estimate.low is not None else because("no-interval", why=estimate.reason or "")
         seen = auditor.outlooks.sight(self.vantage, model, self.party).rounds

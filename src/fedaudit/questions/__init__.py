@@ -235,8 +235,8 @@ class Question:
         """Its part of the page. Without one, the page shows a table of its figures."""
         return ()
 
-    def read_beside(self, entry: AuditResult, name: str) -> str:
-        """What the figure that sums a result up says, if that is not how far it lies from guessing."""
+    def claim_in_words(self, entry: AuditResult, name: str) -> str:
+        """What the figure that sums a result up says of a claim; empty where it is read beside guessing."""
         return ""
 
 
@@ -361,10 +361,11 @@ def of_membership(entry: AuditResult) -> bool:
 
 
 def main_figure(entry: AuditResult) -> str | None:
-    """The name of the figure that sums a result up; none where the question has none, or no value."""
+    """The name of the figure that sums a result up: the first with a value, or else the first, whose reason is then
+    told. None where the question has none."""
     question = of(entry)
-    names = question.main if question else ()
-    return next((name for name in names if (one := entry.estimates.get(name)) and one.value is not None), None)
+    names = [name for name in (question.main if question else ()) if name in entry.estimates]
+    return next((name for name in names if entry.estimates[name].value is not None), names[0] if names else None)
 
 
 def asked_by() -> dict[str, str]:

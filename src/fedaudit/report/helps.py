@@ -13,7 +13,6 @@ from fedaudit.report.values import LONGEST, Results, clean
 from fedaudit.report.words import Finding
 from fedaudit.stats.strongest import allowed, epsilon_for
 from fedaudit.stats.wording import count, fpr_of, full_text, rate, share, value_of
-from fedaudit.types import AuditResult, Estimate
 
 if TYPE_CHECKING:
     from fedaudit.results.advice import Advice
@@ -65,16 +64,20 @@ def _whole_audit(results: Results, found: list[Finding], name: str | None) -> He
 def _secure_aggregation(results: Results, found: list[Finding], name: str | None) -> Help | None:
     """Under secure aggregation a server is left with what any party sees, and this run has measured that."""
     server = next((f for f in found if f.vantage == "server" and f.tone in ("found", "weak")), None)
-    sum_alone = _of_global(results, server, name)
-    if server is None or server.model != "local" or sum_alone is None:
+    metric = name if server and server.tone == "found" else "auc"
+    if server is None or server.model != "local" or metric is None:
         return None
-    metric, left = sum_alone
+    on_global = [e for entry in words.pooled(results) if entry.model == "global" and (e := entry.estimates.get(metric))]
+    left = max((e for e in on_global if e.low is not None), key=lambda e: e.low or 0.0, default=None)
+    if left is None:
+        return None
     now = server.headline.estimates.get(metric)
     if now is None or now.low is None or now.high is None or left.low is None or left.high is None:
         return None
     figures = f"{full_text(metric, left)}, against {full_text(metric, now)} from the parties' own models"
     measure = f"{words.measure(metric)[0].lower()}{words.measure(metric)[1:]}" if metric != "auc" else "AUC"
-    if left.high < now.low:
+    most = [1.0 if e.high is None else e.high for e in on_global if e.value is not None or e.refused]
+    if max(most) < now.low:  # of one attack alone it would say nothing about the others
         text = (
             "It hides each party's own model, and leaves the server with what any party sees. In this run that is "
             f"{figures} ({measure}). In a configuration: federation.secagg = true. For the parties themselves it "
@@ -132,8 +135,8 @@ def _differential_privacy(results: Results, found: list[Finding], name: str | No
 
 def ruled_out(fpr: float) -> float:
     """The share of members that a guarantee should keep from being picked out: a tenth, and no less than twice what
-    guessing picks out."""
-    return max(0.1, 2 * fpr)
+    guessing picks out; at a large FPR half way from guessing to all of them."""
+    return min(max(0.1, 2 * fpr), (1 + fpr) / 2)
 
 
 def _overfitting(results: Results, found: list[Finding], name: str | None) -> Help | None:
@@ -212,13 +215,3 @@ RULES: tuple[Rule, ...] = (
     _exposed_parties,
     _larger_audit,
 )
-
-
-def _of_global(results: Results, server: Finding | None, name: str | None) -> tuple[str, Estimate] | None:
-    """The strongest of all attacks on the global models, by the measure that makes the server's finding."""
-    metric = name if server and server.tone == "found" else "auc"
-    if server is None or metric is None:
-        return None
-    seen: list[AuditResult] = [entry for entry in words.pooled(results) if entry.model == "global"]
-    valued = [est for e in seen if (est := e.estimates.get(metric)) is not None and est.low is not None]
-    return (metric, max(valued, key=lambda est: est.low or 0.0)) if valued else None

@@ -120,9 +120,12 @@ def summed_up(results: Results) -> list[str]:
             continue
         figure, about = entry.estimates[name], metric(name)
         place = f"{entry.attack}, seen from {entry.vantage} on {entry.model} models"
+        if figure.value is None:
+            told.append(f"{place}: {about.title} has no value: {(figure.reason or 'not measured').rstrip('.')}.")
+            continue
         said = f"{place}: {about.title} {full_text(name, figure)}, with {confidence(figure)} confidence"
         question = of(entry)
-        if beside := question.read_beside(entry, name) if question else "":
+        if beside := question.claim_in_words(entry, name) if question else "":
             said += f"; {beside}"
         elif about.chance is not None:
             said += f"; guessing gives {number_text(name, about.chance)}, {beside_guessing(figure, about.chance)}"
@@ -197,11 +200,12 @@ def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
     return [
         (
             e.vantage,
-            question.read_beside(e, name) if question else "",
+            question.claim_in_words(e, name) if question else "",
             f"{full_text(name, e.estimates[name])} {metric(name).title}",
             f"{e.attack}, {e.model} models",
         )
         for e, name, question in found
+        if e.estimates[name].value is not None
     ]
 
 

@@ -255,11 +255,7 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     document = results.load(run)
     risks = [rule for rule in rules if rule.metric not in OF_THE_RUN]
     selected = [(rule, place) for rule in risks for place in _select(document, rule)]
-    chosen = [
-        (rule, place)
-        for rule, place in selected
-        if place.named or ((estimate := place.entry.estimates.get(rule.metric)) and estimate.low is not None)
-    ]
+    chosen = [(rule, place) for rule, place in selected if place.named or _was_measured(place.entry, rule)]
     silent = dict.fromkeys(place.entry.attack for rule, place in selected if (rule, place) not in chosen)
     keys = {(_place(place.entry), rule.metric) for rule, place in chosen}
     named_by_a_rule = {(_place(place.entry), rule.metric) for rule, place in chosen if place.named}
@@ -277,6 +273,12 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     empty = [rule for rule in rules if not any(finding.rule == rule for finding in found)]
     found += [Judged(rule, *NOWHERE, note="nothing was measured") for rule in empty]
     return Gate(found, len(keys), named, list(silent))
+
+
+def _was_measured(entry: AuditResult, rule: Rule) -> bool:
+    """Has it an interval for the rule, or none because its figure is refused? What that hides may break the rule."""
+    found = entry.estimates.get(rule.metric)
+    return found is not None and (found.low is not None or found.refused)
 
 
 def _failed(document: Document, rules: Sequence[Rule]) -> list[Judged]:

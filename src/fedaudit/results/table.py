@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -112,15 +113,18 @@ def _single(name: str, entries: Sequence[AuditResult], wanted: Wanted, among_oth
 def _means(runs: Mapping[str, Sequence[AuditResult]], wanted: Wanted) -> list[TableRow]:
     """Of the figures that are measured, the mean over these runs."""
     shown: dict[tuple[str, str, str], dict[str, None]] = {}
+    valued = Counter[tuple[str, str, str, str]]()
     for entry in (entry for own in runs.values() for entry in own):
-        shown.setdefault((entry.attack, entry.vantage, entry.model), {}).update(dict.fromkeys(wanted.of(entry)))
+        place = entry.attack, entry.vantage, entry.model
+        shown.setdefault(place, {}).update(dict.fromkeys(wanted.of(entry)))
+        valued.update((*place, name) for name, e in entry.estimates.items() if None not in (e.value, e.low, e.high))
     return [
         TableRow(
             attack=entry.attack,
             vantage=entry.vantage,
             model=entry.model,
             configuration=next(iter(runs)),
-            runs=entry.runs,
+            runs=valued[entry.attack, entry.vantage, entry.model, measure],
             estimate=entry.estimates[measure],
             smallest=entry.smallest.get(measure),
             largest=entry.largest.get(measure),

@@ -33,7 +33,7 @@ from fedaudit.types import Curve, Estimate, Floats, Ints
 
 _TPR = "threshold on calibration non-members; its binomial rank mixed with the Beta of the members' count"
 _MOST_MISSING = 10_000_000
-_UNLIKELY = 1e-6  # of records that are alike: an audit asks many times
+_UNLIKELY = 1e-6  # a chance this small is not chance: one audit asks hundreds of times
 _SEVERAL = ", summed over {} thresholds (generalised interval)"
 POINTS = 40  # of a ROC curve
 
@@ -44,6 +44,9 @@ def tpr_at_fpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95, pr
     The interval is for the TPR at a *true* FPR of `fpr` (see `fiducial_ends`). Unless `prove` is False, the estimate
     also has ends that hold for every distribution of the scores (see `guaranteed_ends`). With several blocks, each
     has a threshold of its own, and the counts are summed.
+
+    Where far more outsiders are accused than was asked (see `unlike`), there is no value. Where far fewer are, the
+    value and the lower ends are too low at most, and stay; the upper ends are 1.
     """
     return _tpr(blocks, _whose(blocks), fpr, confidence, prove)
 
@@ -76,19 +79,21 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
         )
     alpha = 1 - confidence
     realised, around = _realised_fpr(parts, whose.evaluation, confidence)
-    if realised is not None and (reason := _why_unlike(parts, whose.evaluation, realised)):
+    doubt = _unlike(parts, whose.evaluation)
+    if doubt is not None and not doubt.fewer:
         return Estimate(
-            name, None, None, None, confidence, method, "measured", n_pos, n_neg, n_cal=n_cal, reason=reason,
+            name, None, None, None, confidence, method, "measured", n_pos, n_neg, n_cal=n_cal, reason=doubt.why,
             realised_fpr=realised, realised_fpr_interval=around,
         )  # fmt: skip
     spread = _members_spread(parts, whose.members, alpha)
     low, high = fiducial_ends(parts, n_pos, spread, alpha)
     proved = guaranteed_ends(parts, n_pos, spread, alpha) if prove else None
+    reason = _why_no_lower_end(parts, alpha) if low <= 0 else None
     return Estimate(
         name,
         _accused(parts) / n_pos,
         low,
-        high,
+        1.0 if doubt else high,
         confidence,
         method,
         "measured",
@@ -98,8 +103,8 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
         threshold=float(blocks[0].descending[parts[0].rank]) if len(parts) == 1 else None,
         realised_fpr=realised,
         realised_fpr_interval=around,
-        reason=_why_no_lower_end(parts, alpha) if low <= 0 else None,
-        guaranteed=(min(low, proved[0]), max(high, proved[1])) if proved else None,
+        reason=doubt.why if doubt else reason,
+        guaranteed=(min(low, proved[0]), 1.0 if doubt else max(high, proved[1])) if proved else None,
     )
 
 
@@ -156,19 +161,45 @@ def _realised_fpr(
     return found.value, (found.low, found.high)
 
 
-def _why_unlike(parts: Sequence[Ranked], evaluation: Numbers, realised: float) -> str | None:
-    """Far more outsiders are accused than thresholds from records like them would accuse, or far fewer: what set the
-    thresholds came from elsewhere, for example, and a TPR at this rate would mean nothing.
+@dataclass(frozen=True)
+class Unlike:
+    """Thresholds accuse far more outsiders than was asked, or far fewer."""
 
-    The true FPR of a threshold at rank r of n is Beta(r, n - r + 1); that of several is a Beta with the mean and the
-    variance of their weighted sum. The number of accused is then beta-binomial.
-    """
-    fpr = parts[0].fpr
+    fpr: float
+    realised: float
+
+    @property
+    def fewer(self) -> bool:
+        """Are few accused? Then a share that is picked out is one at a smaller rate: at most too low."""
+        return self.realised < self.fpr
+
+    @property
+    def why(self) -> str:
+        """Of an estimate: why it has no value, or no upper end."""
+        told = (
+            f"{self.realised:.3g} of the outsiders are accused where {self.fpr:g} was asked: the records that set the "
+            "threshold are not like those that are reported on"
+        )
+        return f"{told}, and more may be picked out at the rate that was asked" if self.fewer else told
+
+
+def unlike(blocks: Sequence[Block], fpr: float) -> Unlike | None:
+    """Do thresholds at this rate come from records unlike those that are reported on, from elsewhere for example?"""
+    kept = able(blocks, fpr)
+    return _unlike([ranked(block, fpr) for block in kept], _whose(kept).evaluation)
+
+
+def _unlike(parts: Sequence[Ranked], evaluation: Numbers) -> Unlike | None:
+    """The true FPR of a threshold at rank r of n is Beta(r, n - r + 1); that of several is a Beta with the mean and the
+    variance of their weighted sum. The number of accused is then beta-binomial."""
+    fpr, judged_by = parts[0].fpr, [len(part.block.evaluation) for part in parts]
+    if not sum(judged_by):
+        return None
+    realised = sum(part.block.accusations(part.block.evaluation, part.rank) for part in parts) / sum(judged_by)
     if fpr / 2 <= realised <= 2 * fpr:
         return None
     from scipy.stats import betabinom
 
-    judged_by = [len(part.block.evaluation) for part in parts]
     accused = [part.block.accused(part.block.evaluation, part.rank) for part in parts]
     spread = max(design_effect(accused, evaluation), *(part.spread for part in parts))
     weight = np.array(judged_by) / sum(judged_by)
@@ -178,12 +209,8 @@ def _why_unlike(parts: Sequence[Ranked], evaluation: Numbers, realised: float) -
     strength = middle * (1 - middle) / variance - 1
     outsiders = betabinom(round(sum(judged_by) / spread), middle * strength, (1 - middle) * strength)
     count = realised * sum(judged_by) / spread
-    if min(outsiders.sf(math.floor(count) - 1), outsiders.cdf(math.ceil(count))) >= _UNLIKELY:
-        return None
-    return (
-        f"{realised:.3g} of the outsiders are accused where {fpr:g} was asked: the records that set the threshold are "
-        "not like those that are reported on"
-    )
+    chance = min(outsiders.sf(math.floor(count) - 1), outsiders.cdf(math.ceil(count)))
+    return Unlike(fpr, realised) if chance < _UNLIKELY else None
 
 
 def _why_no_lower_end(parts: Sequence[Ranked], alpha: float) -> str | None:
@@ -215,12 +242,17 @@ def roc_curve(blocks: Sequence[Block], confidence: float = 0.95) -> Curve:
     if smallest < 2:
         return Curve([], [], [], [], _TPR)
     whose, n_pos, alpha = _whose(blocks), sum(len(b.members) for b in blocks), 1 - confidence
-    found: list[tuple[float, float, float, float]] = []
+    found: list[tuple[float, float | None, float | None, float | None]] = []
     for rate in np.geomspace(max(1.0 / smallest, 1e-4), 0.99, POINTS).tolist():
         parts = [ranked(block, rate) for block in blocks]
-        if _why_no_value(parts, whose, rate) is None:
-            low, high = fiducial_ends(parts, n_pos, _members_spread(parts, whose.members, alpha), alpha)
-            found.append((rate, _accused(parts) / n_pos, low, high))
+        if _why_no_value(parts, whose, rate) is not None:
+            continue
+        doubt = _unlike(parts, whose.evaluation)
+        if doubt is not None and not doubt.fewer:
+            found.append((rate, None, None, None))
+            continue
+        low, high = fiducial_ends(parts, n_pos, _members_spread(parts, whose.members, alpha), alpha)
+        found.append((rate, _accused(parts) / n_pos, low, 1.0 if doubt else high))
     rates, values, lows, highs = (list(column) for column in zip(*found, strict=True)) if found else ([], [], [], [])
     return Curve(rates, values, lows, highs, f"pointwise {confidence:.0%}: {_method(blocks) if found else _TPR}")
 

@@ -535,6 +535,11 @@ class Estimate:
         if_known("TPR and AUC: ends that hold for independent records whatever their scores' distribution is"),
     ] = None
 
+    @property
+    def refused(self) -> bool:
+        """Was a TPR measured, and has none because its thresholds accuse far more outsiders than was asked?"""
+        return self.value is None and self.realised_fpr is not None
+
     @model_serializer(mode="wrap")
     def _stored(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Numbers that JSON cannot hold are null, and the reason says so. Without a value there is no interval."""
@@ -613,6 +618,11 @@ class Exhibit:
     values: Many[Number]
     text: str
     label: str
+    _: KW_ONLY
+    names: Annotated[Many[str], if_any("of a row of a table: its columns, as far as they are known")] = ()
+    deviations: Annotated[
+        Many[Number], if_any("of a row of a table: how many standard deviations each value is from the column's mean")
+    ] = ()
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,9 @@ class Canary(Question):
         _epsilon("one-shot-bound", "bounded from one run", "model-based"),
         _epsilon("one-shot-rounds", "bounded by the largest cosine of all rounds", "model-based"),
         Metric("score-sd", "standard deviation of the scores", worse="lower", gated=False, most=INFINITE),
-        Metric("canary-health", "how far crafting brought the canary's loss down", worse="lower", gated=False),
+        Metric(
+            "canary-health", "health of the canary: how much of its loss crafting removed", worse="lower", gated=False
+        ),
         Metric("canary-norm", "length of the canary's update, of the clip norm", gated=False, most=INFINITE),
     )
 
@@ -112,17 +114,20 @@ class Canary(Question):
 
         return sections(results)
 
-    def read_beside(self, entry: AuditResult, name: str) -> str:
+    def claim_in_words(self, entry: AuditResult, name: str) -> str:
         """Whether the claim stands."""
+        from fedaudit.questions.canary.claims import ROUND, WHOLE, refuted
+
         whole = name == "epsilon-one-run"
-        claim = entry.estimates.get("epsilon-accountant" if whole else "epsilon-accountant-round")
-        shown = entry.estimates[name]
-        if claim is None or claim.value is None or shown.low is None:
+        claim = entry.estimates.get(WHOLE if whole else ROUND)
+        if claim is None or claim.value is None or entry.estimates[name].low is None:
             return ""
         told = f"{claim.value:.3g} is claimed for {'the whole training' if whole else 'one round'}"
-        return (
-            f"{told}, and refuted" if shown.kind == "proved" and shown.low > claim.value else f"{told}, and not refuted"
-        )
+        if refuted(entry.estimates):
+            return f"{told}, and refuted"
+        if any(one.code == "noise-missing" for one in entry.told):
+            return f"{told}, and contradicted: the sum has less noise than is claimed"
+        return f"{told}, and not refuted"
 
 
 QUESTION = Canary()

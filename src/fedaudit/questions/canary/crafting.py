@@ -29,6 +29,7 @@ from torch.func import functional_call, grad, vmap
 
 from fedaudit.errors import FedauditError
 from fedaudit.learn.tasks import Adam, TorchTask, loss_of_records, tensor
+from fedaudit.questions.canary.vectors import vector
 from fedaudit.types import Floats, Ints, Records, State
 
 Objective = Literal["normalised", "printed", "orthogonal", "long"]
@@ -93,8 +94,7 @@ def craft(
 def flat(change: State, like: nn.Module) -> Floats:
     """A change of a model as one vector of the parameters that are exchanged, in the order of the module; buffers are
     left out."""
-    names = [name for name, _ in like.named_parameters() if name in change]
-    return np.concatenate([np.asarray(change[name], np.float64).ravel() for name in names])
+    return vector(change, [name for name, _ in like.named_parameters() if name in change])
 
 
 # ------------------------------------------------------------------ the objective

@@ -23,6 +23,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.privacy.accounting import Inversion, composed
 from fedaudit.questions import Against, Verdict, metric
 from fedaudit.questions.canary import QUESTION
+from fedaudit.questions.canary.claims import ROUND, WHOLE, refuted
 from fedaudit.questions.canary.watch import (
     ALIVE,
     CRAFTED,
@@ -88,7 +89,6 @@ INVERSIONS: tuple[tuple[str, Inversion, str], ...] = (
     (HEADLINE, "renyi", "inversion by Renyi accounting: the whole recipe of CANIFE"),
 )
 MIDDLE = 0.5  # a score above it is taken for "present": fixed before any was seen
-ROUND, WHOLE = "epsilon-accountant-round", "epsilon-accountant"
 WEAK = 0.99  # of the clip norm: a shorter canary meets less than all of the noise
 HEALTHY = 0.5  # crafting that brings the loss down by less has failed, by the paper's experience
 RARE = 1e-3
@@ -159,8 +159,8 @@ def crafted(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind
             todo = f'Set a clip of {half} or less in [[defences]]; with federation.optimizer = "sgd" more steps help.'
         raise FedauditError("canary-dead", what, todo)
     found = figures(seen, claim.delta, confidence)
-    found["canary-norm"] = range_of(seen.norm, seen, "canary-norm", "|u_c| / C", confidence)
-    found["canary-health"] = range_of(seen.health, seen, "canary-health", "1 - loss after / before", confidence)
+    found[NORM] = range_of(seen.norm, seen, NORM, "|u_c| / C", confidence)
+    found[HEALTH] = range_of(seen.health, seen, HEALTH, "health (1 - loss after / before)", confidence)
     rounds = [int(r) for r in np.unique(seen.round)]
     curves: dict[str, Curve] = {}
     if crafted.fair:
@@ -177,10 +177,10 @@ def crafted(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind
     counts = int(np.count_nonzero(seen.present)), int(np.count_nonzero(~seen.present))
     found |= _composed_estimates(by_stop, claim, case.round, confidence, counts)
     found |= _accountant(claim, case.round, confidence)
-    curves |= _claimed_curves(claim, rounds) | {"canary-health": _health_curve(seen, rounds)}
+    curves |= _claimed_curves(claim, rounds) | {HEALTH: _health_curve(seen, rounds)}
     curves |= _histograms(*seen.with_and_without(), "number of scores in each bin")
     warnings = remarks(found, claim.process.noise if claim.process else None, seen.norm)
-    health = found["canary-health"].value
+    health = found[HEALTH].value
     if health is not None and health < HEALTHY:
         warnings.append(warning("canary-unhealthy", health=health))
     result = case.result(
@@ -367,22 +367,12 @@ def _not_random(never_sent: Floats, size: int) -> list[Notice]:
 # ------------------------------------------------------------------ held against a claim
 
 
-def refuted(found: Mapping[str, Estimate]) -> Estimate | None:
-    """The proved figure that lies above what is claimed for a round, if it does. Running canaries meet another model in
-    every round, and only the e-process is proved there; with probes of one model, the bound over ranks decides."""
-    claimed = found[ROUND].value if ROUND in found else None
-    deciding = found.get("epsilon-anytime", found.get("epsilon-ranks"))
-    if claimed is None or deciding is None or deciding.value is None:
-        return None
-    return deciding if deciding.value > claimed else None
-
-
 def _whole_run_refuted(found: Mapping[str, Estimate]) -> list[Notice]:
     """A warning if the coins of random canaries prove more than is claimed for the whole training."""
-    bound, claimed = found[ONE_RUN], found[WHOLE].value if WHOLE in found else None
-    if bound.value is None or claimed is None or bound.value <= claimed:
+    bound = refuted(found)
+    if bound is None:
         return []
-    return [warning("run-refuted", epsilon=bound.value, confidence=bound.confidence, claimed=claimed)]
+    return [warning("run-refuted", epsilon=bound.value, confidence=bound.confidence, claimed=found[WHOLE].value)]
 
 
 def _too_quiet(spread: Estimate, noise: float) -> bool:
@@ -443,9 +433,9 @@ def against(claim: Statement, document: Document) -> list[Against]:
     found: list[Against] = []
     for entry in document.results if claim.unit == "user" else ():
         if entry.attack == "one-shot":
-            low = entry.estimates[ONE_RUN].low if ONE_RUN in entry.estimates else None
-            if low is not None and claim.epsilon is not None and low > claim.epsilon:
-                found.append(refutation(entry.attack, low))
+            bound = None if claim.epsilon is None else refuted(entry.estimates, claim.epsilon)
+            if bound is not None and bound.low is not None:
+                found.append(refutation(entry.attack, bound.low))
         elif entry.attack == "canife":
             if of_a_round := refuted(entry.estimates):
                 least = f"canife proves an epsilon of {of_a_round.value:.3g} at least for one round"

@@ -1,5 +1,6 @@
 """Canaries on the page: what their scores show, epsilon over the rounds against the accountant, and one of them."""
 
+import math
 from collections.abc import Sequence
 
 from markupsafe import Markup
@@ -26,6 +27,7 @@ OVER_ROUNDS = (
     ("epsilon-accountant-round", "claimed for one round", "s5"),
 )
 PIXEL = 8.0
+MOST_FEATURES = 20  # of a crafted row of a table
 
 
 def sections(results: Results) -> list[PageSection]:
@@ -47,20 +49,37 @@ def _panel(entry: AuditResult) -> Panel:
     kinds = dict.fromkeys(KINDS[e.kind] for e in entry.estimates.values() if e.kind in KINDS)
     note = f"{'. '.join(f'{kind[0].upper()}{kind[1:]}' for kind in kinds)}."
     table = Table(("figure", "value", "interval", "kind", "with", "without", "method", "remark"), rows, note)
-    charts = [chart for chart in (_scores(entry), _epsilons(entry)) if chart is not None]
     shown = entry.canary
+    values = _crafted_row(shown) if shown else None
+    charts = [chart for chart in (_scores(entry), _epsilons(entry)) if chart is not None]
     picture = _picture(shown) if shown and shown.kind == "image" else None
     drawn = f"The canary, labelled {shown.label}, as it was crafted last. " if shown else ""
     stretched = "Its values may lie outside what a camera gives; they are stretched to be shown."
     return Panel(
         lead,
-        tables=[("", table)],
+        tables=[("", table), *([(f"A canary, labelled {shown.label}", values)] if shown and values else [])],
         heading=entry.attack,
         figures=charts,
         picture=picture,
         caption=f"{drawn}{stretched}",
         text=shown.text if shown else "",
     )
+
+
+def _crafted_row(shown: Exhibit) -> Table | None:
+    """A canary that is a row of a table: its most unusual values first."""
+    unusual = sorted(range(len(shown.deviations)), key=lambda at: -abs(shown.deviations[at]))
+    rows = [
+        [shown.names[at] if at < len(shown.names) else f"feature {at + 1}", f"{shown.values[at]:.4g}",
+         f"{shown.deviations[at]:+.3g}"]
+        for at in unusual[:MOST_FEATURES]
+    ]  # fmt: skip
+    if not rows:
+        return None
+    left = math.prod(shown.shape) - len(rows)
+    rest = f" {count(left)} more {'is' if left == 1 else 'are'} not shown." if left else ""
+    note = f"As it was crafted last, the most unusual values first: standard deviations from the column's mean.{rest}"
+    return Table(("feature", "value", "deviation"), rows, note)
 
 
 def _row(name: str, one: Estimate) -> list[str]:

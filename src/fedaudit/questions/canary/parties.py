@@ -29,6 +29,7 @@ from fedaudit.federation import Sampling, scheduled
 from fedaudit.federation import plans as sampled
 from fedaudit.learn.tasks import TorchTask, Training
 from fedaudit.questions.canary.crafting import CraftingRecipe, craft, flat
+from fedaudit.questions.canary.vectors import float_names, parameter_count
 from fedaudit.types import Bools, Floats, Ints, Moment, Plan, Records, State, Trained
 
 Singles = NDArray[np.float32]
@@ -84,7 +85,8 @@ class Planted:
     """Canaries for one model: their records, what each sends, and how good they are.
 
     `norm`: in units of the clip norm or, where nothing is clipped, of the median mock update. `spread`: the standard
-    deviation of <u_i, u_c> / unit^2 over mock parties that the canary was not crafted against.
+    deviation of <u_i, u_c> / unit^2 over mock parties that the canary was not crafted against. `health`: how much of
+    the canary's loss crafting removed, 1 - loss after / before.
     """
 
     records: Records
@@ -190,13 +192,16 @@ def directions(seeds: Sequence[int], size: int) -> Floats:
     if len(set(seeds)) < len(seeds):
         what = f"{len(seeds)} random canaries have only {len(set(seeds))} seeds"
         raise FedauditError("canary-seed", what, "Give every canary a seed of its own.")
-    drawn = np.stack([np.random.default_rng([DIRECTION_STREAM, seed]).standard_normal(size) for seed in seeds])
-    return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
+    drawn = np.empty((len(seeds), size))  # one array of this size and no second: canaries times parameters are many
+    for row, seed in zip(drawn, seeds, strict=True):
+        np.random.default_rng([DIRECTION_STREAM, seed]).standard_normal(out=row)
+        row /= np.linalg.norm(row[None], axis=1)  # a vector alone is summed in another order
+    return drawn
 
 
 def check_directions(units: Floats) -> None:
     """Random canaries have norm 1, and in high dimension they are nearly orthogonal."""
-    norms = np.linalg.norm(units, axis=1)
+    norms = np.array([np.linalg.norm(unit) for unit in units])
     wrong = np.flatnonzero(~(np.abs(norms - 1) < 1e-4))
     if len(wrong):
         what = f"random canary {wrong[0]} has norm {norms[wrong[0]]:.4g} where 1 is needed"
@@ -219,7 +224,7 @@ class RandomParty:
     planted: ClassVar[bool] = True
 
     def direction(self, model: State) -> Floats:
-        return np.asarray(directions([self.seed], _size(model))[0])
+        return np.asarray(directions([self.seed], parameter_count(model))[0])
 
     def update(self, task: Any, model: State, rng: np.random.Generator) -> Trained:
         unit, sent, begin = self.direction(model), dict(model), 0
@@ -228,18 +233,6 @@ class RandomParty:
             sent[name] = (model[name] - self.clip * part).astype(model[name].dtype)
             begin += model[name].size
         return Trained(sent, 1, 0.0)
-
-
-def float_names(model: State) -> list[str]:
-    return sorted(name for name, value in model.items() if value.dtype.kind == "f")
-
-
-def vector(change: State, names: Sequence[str]) -> Floats:
-    return np.concatenate([np.asarray(change[name], np.float64).ravel() for name in names])
-
-
-def _size(model: State) -> int:
-    return sum(model[name].size for name in float_names(model))
 
 
 def _digest(model: State) -> str:

@@ -13,7 +13,8 @@ from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.questions import Ground, Planting
 from fedaudit.questions.canary import QUESTION, CanarySection
-from fedaudit.questions.canary.watch import ALIVE, CanaryGame, CraftedCanaries, Mechanism, RandomCanaries
+from fedaudit.questions.canary.vectors import parameter_count
+from fedaudit.questions.canary.watch import ALIVE, CanaryGame, CraftedCanaries, Mechanism, RandomCanaries, TableColumns
 from fedaudit.types import Game, Party, Plan, Records
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ RECIPE = ("objective", "starts", "batch", "reach")  # keys of [audit.canary] tha
 
 def plan(names: Sequence[str], ground: Ground, task: TorchTask, defence: Defence, rounds: Sequence[Plan]) -> Planting:
     """The canaries of a run with these rounds. Refuses what cannot be measured."""
-    from fedaudit.questions.canary.crafting import check_target, check_text
+    from fedaudit.questions.canary.crafting import check_target, check_text, spread_of
     from fedaudit.questions.canary.parties import Probing, with_random
 
     config, game, pool = ground.config, ground.game, ground.own
@@ -53,7 +54,15 @@ def plan(names: Sequence[str], ground: Ground, task: TorchTask, defence: Defence
         crafted, made, schedule = _crafted(config, game, defence, task, pool, claim, rounds, how)
         parties += made
         rounds = schedule.plans
-        crafted = replace(crafted, vocabulary=ground.dataset.vocabulary)
+        table = pool.x.ndim == 2 and pool.x.dtype.kind == "f"
+        columns = (
+            TableColumns(
+                ground.dataset.columns, pool.x.mean(axis=0, dtype=np.float64), spread_of(pool.x).astype(np.float64)
+            )
+            if table
+            else None
+        )
+        crafted = replace(crafted, vocabulary=ground.dataset.vocabulary, columns=columns)
     of_all = QUESTION.ask(names, {})
     assert isinstance(of_all, CanaryGame)
     return Planting(parties, rounds, replace(of_all, claim=claim, crafted=crafted, random=random))
@@ -190,22 +199,22 @@ def _crafted(
 
 def _random(config: Config, task: TorchTask, claim: Mechanism, count: int) -> tuple[RandomCanaries, list[Party]]:
     """Each random canary is included by a fair coin; those that are not are never sent, and show the null."""
-    from fedaudit.questions.canary.parties import RandomParty, check_directions, directions, float_names
+    from fedaudit.questions.canary.parties import RandomParty, check_directions, directions
 
     if claim.clip is None:
         what = "a random canary sends an update of the clip norm, and here nothing is clipped"
         raise FedauditError("canary-clip", what, "Add the defence dp-fedavg, or take one-shot out of audit.attacks.")
     seed, start = config.federation.seed, task.initial(config.federation.seed)
     seeds = [seed * 1_000_003 + number for number in range(count)]
-    size = sum(start[name].size for name in float_names(start))
+    parameters = parameter_count(start)
     included = np.random.default_rng([seed, INCLUDED_STREAM]).random(count) < 0.5
     names = np.array([f"random-canary-{number}" for number in range(count)])
 
     @lru_cache(maxsize=1)
     def units() -> np.ndarray:
-        drawn = directions(seeds, size)
+        drawn = directions(seeds, parameters)
         check_directions(drawn)
         return drawn
 
     sent: list[Party] = [RandomParty(str(names[i]), seeds[i], claim.clip) for i in np.flatnonzero(included).tolist()]
-    return RandomCanaries(names, included, size, start, units), sent
+    return RandomCanaries(names, included, parameters, start, units), sent

@@ -30,6 +30,7 @@ from fedaudit.adversary.vantage import View, look
 from fedaudit.audit.costs import timed
 from fedaudit.audit.observer import Asked, Shown
 from fedaudit.questions import Verdict
+from fedaudit.questions.canary.vectors import float_names, vector
 from fedaudit.types import Bools, Exhibit, Floats, Measured, ModelKind, Moment, Records, Round, State, Strings, Vantage
 
 if TYPE_CHECKING:
@@ -56,6 +57,15 @@ class Mechanism:
     process: Process | None = None
 
 
+@dataclass(frozen=True)
+class TableColumns:
+    """Of a table with which canaries are crafted: the names as far as they are known, the means and the spreads."""
+
+    names: tuple[str, ...]
+    mean: Floats
+    spread: Floats
+
+
 @dataclass(frozen=True, kw_only=True)
 class CraftedCanaries:
     """Crafted canaries: who makes them, who is present when, and how one is shown."""
@@ -66,6 +76,7 @@ class CraftedCanaries:
     parties: float  # expected in a round
     canaries: Canaries | None = None  # None: only what was stored is judged
     vocabulary: tuple[str, ...] = ()
+    columns: TableColumns | None = None  # None: no table
     of_a_record: bool = False  # crafting starts from one, so that the canary may still be recognised as it
 
 
@@ -153,7 +164,7 @@ class CanaryWatch:
                 scores = canife_scores(total, planted.updates, planted.unit)
                 scores = np.where(planted.norm >= ALIVE, scores, np.nan)
                 values = {SCORE: scores, NORM: planted.norm, HEALTH: planted.health, SPREAD: planted.spread}
-        if values and first:
+        if values and first and not crafted.of_a_record:
             values |= _to_show(planted.records)
         return Measured(crafted.names, values, sum(spent.values()), epochs, spent=spent)
 
@@ -165,7 +176,7 @@ class CanaryWatch:
         with timed(spent, "looking"):
             units = random.directions()
             (view,) = look(Vantage.SECAGG_SERVER, "global", round, task)
-            order = sorted(name for name, value in round.broadcast.items() if value.dtype.kind == "f")
+            order = float_names(round.broadcast)
             if (change := summed(view, order, 1.0)) is not None:
                 whole = np.concatenate([
                     (random.start[name].astype(np.float64) - view.weights[name]).ravel() for name in order
@@ -206,6 +217,8 @@ class CanaryWatch:
         values = [round(float(v), 4) for v in kept.record.tolist()]
         shown = kept.shape.tolist(), values, "", str(kept.label)
         picture = len(kept.shape) == 3 and int(kept.shape.prod()) <= SHOWN
+        if crafted.columns is not None:
+            return _row(crafted.columns, kept.record, *shown)
         return Exhibit("image", *shown) if picture else Exhibit("values", *shown)
 
     def state(self) -> dict[str, Any]:
@@ -214,6 +227,13 @@ class CanaryWatch:
     def restore(self, state: Mapping[str, Any]) -> None:
         for key, watch in self.kept.items():
             watch.restore(state[key])
+
+
+def _row(columns: TableColumns, record: NDArray[Any], *shown: Any) -> Exhibit:
+    """A row of a table, with how unusual each of its values is."""
+    mean, spread = (of[: len(record)] for of in (columns.mean, columns.spread))
+    deviations = [round(float(z), 2) for z in (record - mean) / spread]
+    return Exhibit("values", *shown, names=columns.names[: len(record)], deviations=deviations)
 
 
 def _to_show(records: Records) -> dict[str, NDArray[Any]]:
@@ -234,7 +254,7 @@ def summed(view: View, order: list[str], denominator: float) -> Floats | None:
     change = view.update
     if change is None:
         return None
-    return denominator * np.concatenate([np.asarray(change[name], np.float64).ravel() for name in order])
+    return denominator * vector(change, order)
 
 
 def canife_scores(total: Floats, updates: Floats, unit: Floats) -> Floats:

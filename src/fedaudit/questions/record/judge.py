@@ -9,7 +9,7 @@ import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.reductions import Regression
-from fedaudit.audit.case import AUC, TPR, Case, Estimates, OverRounds, below_chance
+from fedaudit.audit.case import AUC, TPR, Case, Estimates, OverRounds, below_chance, fpr_missed
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.score import NO_SCORES, Scores, why_undefined
 from fedaudit.audit.settings import HEADLINE_FPR
@@ -37,8 +37,8 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     found = {**pooled.estimates, **case.beside(attack, sights)}
     pooled = replace(pooled, estimates=found, beside=_minus_primary(case, attack, vantage, model, blocks))
     results = [with_warnings(replace(pooled, curves=curves), _unscored(attack, sights, scores))]
+    attacker = case.game.first if attack.by_first_party else scores.barred if "shadow" in attack.fitted_on else None
     for party in case.parties(model):
-        attacker = case.game.first if attack.by_first_party else scores.barred if "shadow" in attack.fitted_on else None
         if party == attacker:
             continue
         sight = case.outlooks.sight(vantage, model, party)
@@ -70,6 +70,7 @@ def _entry(
     labels = case.scores.queries(sights, attack, party) or (None, None)
     cost = Cost(case.scores.epochs(sights, attack), *labels)
     warnings = below_chance(attack.name, blocks, found["auc"], looked_at)
+    warnings += fpr_missed(attack.name, blocks, found)
     layer = next((sight.layers[s] for sight in sights for s in attack.signals if s in sight.layers), None)
     found_there = AuditResult(
         attack.name, vantage.value, model, unit, party, round=case.round, estimates=found, cost=cost
