@@ -163,6 +163,13 @@ def test_a_claim_holds_only_with_the_whole_interval(
         assert holds(replace(TESTED[0], tests=(above, Within(Of("a", "b"), 0.9, 1.0)))) == CONTRADICTED
 
 
+def test_a_claim_that_is_contradicted_is_so_whatever_was_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    there, lacking = Above(Of("a", "b"), Of("a", "c")), Above(Of("z", "b"), Of("z", "c"))
+    monkeypatch.setattr(make_reproduction, "difference", lambda test: estimate(-0.2, 0.1) if test is there else None)
+    monkeypatch.setattr(make_reproduction, "seeds", lambda test: LEAST if test is there else 0)
+    assert holds(replace(TESTED[0], tests=(lacking, there))) == CONTRADICTED
+
+
 def test_two_federations_err_apart() -> None:
     found = apart(estimate(0.7, 0.03), estimate(0.5, 0.04))
     assert found is not None
@@ -183,6 +190,7 @@ def test_what_has_to_be_known_is_said_whatever_the_verdict(monkeypatch: pytest.M
     monkeypatch.setattr(make_reproduction, "figures", lambda _: iter(["a figure"]))
     claim = replace(TESTED[0], why_not="It is level.", known="Nothing was learnt.")
     *_, held, failed = table([(claim, CONFIRMED), (claim, UNDECIDED)])
+    assert held.endswith(f"| a figure<br>`python -m docs.make_reproduction {looked_at(claim)[0].setting}` |")
     assert held.startswith(f"| **{CONFIRMED}**. Nothing was learnt. |")
     assert failed.startswith(f"| **{UNDECIDED}**. It is level. Nothing was learnt. |")
 
