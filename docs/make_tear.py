@@ -3,7 +3,7 @@
     python docs/make_tear.py run baskets --seeds 0 1 2 --queries 300 1000 3000 6000 --out FOLDER [--defence dp-sgd]
     python docs/make_tear.py run mnist --path PATH/TO/mnist.npz --queries 2000 --out FOLDER      # or cifar10
     python docs/make_tear.py tables --out FOLDER
-    python docs/make_tear.py paper --out FOLDER         # comparisons of the paper, on a cell of baskets; needs foolbox
+    python docs/make_tear.py paper --seeds 0 1 2 --out FOLDER   # its comparisons, on cells of baskets; needs foolbox
     python docs/make_tear.py picture --out FOLDER       # tear-queries.svg, from all cells of baskets with seed 0
 
 A cell (data, seed, queries and options) is one npz file with every score, threshold and distance; one that is there is
@@ -270,35 +270,57 @@ def learnt(made: Cell, features: np.ndarray) -> list[Block]:
     return [block(made, trained.decision_function(features), best_threshold(held_out, member))]
 
 
+OVER_SEEDS = "| attack | accuracy | AUC | TPR at 10 % | AUC − gap | AUC − tear |\n|---|---|---|---|---|---|"
+
+
+def over_seeds(each: Sequence[Block], gaps: Sequence[Block], tears: Sequence[Block]) -> str:
+    """Means over training runs, with intervals for all of them; each attack is compared on the same records."""
+    found: list[Estimate | None] = [
+        over_runs([decisions([one], 0.0)["accuracy"] for one in each]),
+        over_runs([auc([one]) for one in each]),
+        over_runs([tpr_at_fpr([one], 0.1) for one in each]),
+    ]
+    for others in (gaps, tears):
+        pairs = list(zip(each, others, strict=True))
+        same = each is others
+        found.append(None if same else over_runs([auc_difference([a], [b]) for a, b in pairs], least=-1.0))
+    return " | ".join(map(text, found))
+
+
 def paper(asked: argparse.Namespace) -> None:
     """Single rounds (its Table IV), a distance by an attack that holds the weights, a trajectory by distillation."""
-    queries, seed = asked.queries[-1], asked.seeds[0]
-    made = dict(np.load(asked.out / f"baskets-plain-3-{queries}-{seed}.npz", allow_pickle=False))
-    prepared = prepare(config(asked, seed, queries, ATTACKS))
+    queries, found = asked.queries[-1], dict[str, list[Block]]()
+    for seed in asked.seeds:
+        made = dict(np.load(asked.out / f"baskets-plain-3-{queries}-{seed}.npz", allow_pickle=False))
+        for name, one in of_paper(made, prepare(config(asked, seed, queries, ATTACKS))).items():
+            found.setdefault(name, []).append(one)
+    print(OVER_SEEDS)
+    for name, each in found.items():
+        print(f"| {name} | {over_seeds(each, found['gap'], found['tear, all rounds'])} |")
+
+
+def of_paper(made: Cell, prepared: Prepared) -> dict[str, Block]:
+    """The comparisons of one seed."""
     state = {name.removeprefix("model/"): value for name, value in made.items() if name.startswith("model/")}
-    gap = blocks([made], "gap")
     rows = prepared.game.candidates.rows
     place = {name: i for i, name in enumerate(rows.id)}
     here = rows.take(np.array([place[name] for name in made["id"]]))
-    print("| attack | accuracy | AUC | TPR at 1 % | TPR at 10 % | accuracy − gap | AUC − gap |")
-    print("|---|---|---|---|---|---|---|")
-
-    def line(name: str, one: list[Block]) -> None:
-        print(f"| {name} | {' | '.join(said(one, gap))} |", flush=True)
-
+    found = {"gap": blocks([made], "gap")}
     for name in ("tear", "tear-deepfool"):
         distance = made[f"distance/{name}"]  # rounds x records x targets
-        line(f"{name}, all rounds", blocks([made], name))
+        found[f"{name}, all rounds"] = blocks([made], name)
         for number in (len(distance), len(distance) // 2):
-            line(f"{name}, round {number} alone", learnt(made, distance[number - 1]))
+            found[f"{name}, round {number} alone"] = learnt(made, distance[number - 1])
     strong = minimum_norm(prepared, state, here)
     member = made["role"][made["own"]] == Role.MEMBER.value
     for name in ("tear", "tear-deepfool"):
-        found = np.nanmin(made[f"distance/{name}"][-1], axis=1)
-        ratio = np.quantile((found / strong)[(found > 0) & (strong > 0)], (0.1, 0.5, 0.9)).round(2)
-        print(f"<!-- last round, {name} over minimum norm: {ratio} at a tenth, a half, nine tenths -->")
-    line("minimum-norm distance (white box)", [block(made, strong, best_threshold(strong[made["own"]], member))])
-    line("loss trajectory by distillation", learnt(made, trajectory(prepared, state, here, set(made["id"]))))
+        nearest = np.nanmin(made[f"distance/{name}"][-1], axis=1)
+        ratio = np.quantile((nearest / strong)[(nearest > 0) & (strong > 0)], (0.1, 0.5, 0.9)).round(2)
+        print(f"<!-- last round, {name} over minimum norm: {ratio} at a tenth, a half, nine tenths -->", flush=True)
+    at = best_threshold(strong[made["own"]], member)
+    found["minimum-norm distance, last model"] = [block(made, strong, at)]
+    found["loss trajectory by distillation"] = learnt(made, trajectory(prepared, state, here, set(made["id"])))
+    return {name: one for name, (one,) in found.items()}
 
 
 def minimum_norm(prepared: Prepared, state: Any, here: Any) -> np.ndarray:

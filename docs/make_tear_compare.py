@@ -1,6 +1,6 @@
 """Makes the figures of docs/tear.md that compare with gradients, with Nasr et al., and by angles (figure 7 of TEAR).
 
-    python docs/make_tear_compare.py run --seeds 0 --out FOLDER
+    python docs/make_tear_compare.py run --seeds 0 1 2 --out FOLDER
     python docs/make_tear_compare.py tables --out FOLDER
 
 The federation on baskets, and the records of it, are those of make_tear.py. A seed is one npz file; one that is there
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from make_tear import ROLES, SETTINGS, Cell, Setting, blocks, cell, learnt, said, text
+from make_tear import OVER_SEEDS, ROLES, SETTINGS, Cell, Setting, blocks, cell, learnt, over_seeds
 from torch import Tensor
 
 from fedaudit.adversary.attacks.tear import best_threshold
@@ -26,8 +26,8 @@ from fedaudit.adversary.signals.searching import _linear
 from fedaudit.config.schema import parse
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.run import rounds
-from fedaudit.stats import Block, auc_difference
-from fedaudit.types import Role, Round, State
+from fedaudit.stats import over_runs
+from fedaudit.types import Estimate, Role, Round, State
 
 ATTACKS = ("gap", "boundary", "tear", "tear-deepfool", "loss", "gradient-norm-all")
 QUERIES = 3000  # labels that a record may cost the audit, over all rounds
@@ -277,6 +277,7 @@ def degrees(one: Tensor, other: Tensor) -> np.ndarray:
 
 
 def angle_table(cells: Sequence[Cell]) -> None:
+    """Angles to the baseline are means over seeds; all else is of all records together."""
     names = [name.removeprefix("angle/") for name in cells[0] if name.startswith("angle/")]
     found = {name: np.concatenate([made[f"angle/{name}"] for made in cells], axis=1) for name in names}
     shortest = np.nanmin([one[2] for one in found.values()], axis=0)
@@ -286,15 +287,22 @@ def angle_table(cells: Sequence[Cell]) -> None:
         there = ~np.isnan(angle)
         same = there & (label == found[names[0]][3])
         quarters = ", ".join(f"{q:.2f}" for q in np.nanquantile(length / shortest, (0.25, 0.5, 0.75)))
-        to_cw = "–" if name == names[0] else mean_with_ends(angle[there])
+        to_cw = "–" if name == names[0] else mean_angle([made[f"angle/{name}"][0] for made in cells])
         and_then = "–" if name == names[0] else f"{same[there].mean():.0%}, {angle[same].mean():.1f}°"
         print(f"| {name} | {there.sum()} of {len(there)} | {to_cw} | {and_then} | "
               f"{np.nanmean(normal):.1f}° | {quarters} |")  # fmt: skip
 
 
-def mean_with_ends(values: np.ndarray) -> str:
-    spread = 1.96 * values.std(ddof=1) / np.sqrt(len(values))
-    return f"{values.mean():.1f}° ({values.mean() - spread:.1f} to {values.mean() + spread:.1f})"
+def mean_angle(each: Sequence[np.ndarray]) -> str:
+    """Over seeds; within one, as if records were independent."""
+    means = []
+    for angles in each:
+        known = angles[~np.isnan(angles)]
+        mean, spread = known.mean(), 1.96 * known.std(ddof=1) / np.sqrt(len(known))
+        ends = float(mean), float(mean - spread), float(mean + spread)
+        means.append(Estimate("angle", *ends, 0.95, "normal", "measured", len(known), len(known)))
+    found = over_runs(means, most=180.0)
+    return f"{found.value:.1f}° ({found.low:.1f} to {found.high:.1f})"
 
 
 # ------------------------------------------------------------------ Nasr et al.
@@ -413,17 +421,13 @@ def tables(folder: Path) -> None:
         sets = [int(np.sum(~made["own"] & (made["role"] == role.value))) for role in ROLES]
         cost, right = made["labels"].sum(axis=1)[~made["own"]].mean(), made["right"].round(3)
         print(f"<!-- members, non-members, calibrating: {sets}; label right: {right}; labels a record: {cost:.0f} -->")
-    print(
-        "| attack | accuracy | AUC | TPR at 1 % | TPR at 10 % | AUC − gap | AUC − tear |\n|---|---|---|---|---|---|---|"
-    )
-    gap, tear = blocks(cells, "gap"), blocks(cells, "tear")
+    print(OVER_SEEDS)
+    each = {
+        name: [(learnt(made, made["norms"]) if name == "norms" else blocks([made], name))[0] for made in cells]
+        for name in NAMES
+    }
     for name, title in NAMES.items():
-        one: list[Block] = []
-        for made in cells:
-            one += learnt(made, made["norms"]) if name == "norms" else blocks([made], name)
-        found = said(one, None if name == "gap" else gap)
-        beyond = "–" if name == "tear" else text(auc_difference(one, tear))
-        print(f"| {title} | {' | '.join([*found[:4], found[5], beyond])} |")
+        print(f"| {title} | {over_seeds(each[name], each['gap'], each['tear'])} |")
     print()
     angle_table(cells)
 
