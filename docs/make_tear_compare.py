@@ -4,7 +4,7 @@
     python docs/make_tear_compare.py tables --out FOLDER
 
 The federation on baskets, and the records of it, are those of make_tear.py. A seed is one npz file; one that is there
-is not made again. About 4 minutes a seed on one core. No search of an adversarial example here is somebody's package:
+is not made again. About 6 minutes a seed on one core. No search of an adversarial example here is somebody's package:
 each is written after its paper in a few lines, and its head says what it leaves out.
 """
 
@@ -31,7 +31,8 @@ from fedaudit.types import Estimate, Role, Round, State
 
 ATTACKS = ("gap", "boundary", "tear", "tear-deepfool", "loss", "gradient-norm-all")
 QUERIES = 3000  # labels that a record may cost the audit, over all rounds
-ONE_MODEL = (600, 6000)  # labels for one distance under the last model, where directions are compared
+ONE_MODEL = (600, 6_000, 60_000, 250_000)  # labels for one distance under the last model; the paper spends the last
+RANDOM_PLANES = 6_000  # the same, for the search that estimates no normal
 COMPARED = 100  # records of a seed whose directions are compared, half of them members
 NAMES = {
     "gap": "gap (one label)",
@@ -256,7 +257,7 @@ def angles(module: Any, x: Tensor, y: Tensor, pool: Tensor) -> Cell:
     ways = {"C&W (baseline; weights)": carlini_wagner(module, x, y)}
     for budget in ONE_MODEL:
         ways[f"ours, {budget:,} labels"] = by_labels(module, x, y, pool, budget)
-    ways[f"random planes, {ONE_MODEL[-1]:,} labels"] = random_planes(module, x, y, pool, ONE_MODEL[-1])
+    ways[f"random planes, {RANDOM_PLANES:,} labels"] = random_planes(module, x, y, pool, RANDOM_PLANES)
     ways["minimum norm (weights)"] = fast_minimum_norm(module, x, y)
     ways["DeepFool (weights)"] = deepfool(module, x, y)
     ways["projection (weights)"] = nearest_by_projection(module, x, y)
