@@ -36,12 +36,11 @@ def run() -> dict[str, Any]:
     agreement = float(stats.spearmanr(ours[BUDGETS[-1]][0], again[0]).statistic)
     cases: dict[str, Case] = {}
     told: dict[str, Any] = {"seed-to-seed Spearman": round(agreement, 3), "goal of Spearman": 0.9}
-    peers: dict[str, Callable[[TorchTask, State, Points, Points], Found]] = {"ART": art, "foolbox": foolbox}
-    for name, way in peers.items():
-        if find_spec({"ART": "art"}.get(name, name)) is None:
+    for name, way in PEERS.items():
+        if not installed(name):
             told[name] = "not installed"
             continue
-        theirs = way(task, state, x, pool)
+        theirs = way(task, state, x)
         told[name] = {
             "median distance": round(float(np.median(theirs[0])), 4),
             "labels a record": round(theirs[1] / len(x)),
@@ -54,6 +53,10 @@ def run() -> dict[str, Any]:
     if not cases:
         return {"name": "boundary", "ratio": None, "goal": 3.0, "better": "higher", "ok": False, "detail": told}
     return verdict("boundary", "higher", cases, **told)
+
+
+def installed(peer: str) -> bool:
+    return find_spec(peer.lower()) is not None
 
 
 def compared(name: str, ours: dict[int, Found], theirs: Found) -> dict[str, Case]:
@@ -111,28 +114,31 @@ class Counting(nn.Module):
         return self.module(x.float())
 
 
-def art(task: TorchTask, state: State, x: Points, pool: Points) -> Found:
+def art(task: TorchTask, state: State, x: Points, steps: int = 10) -> Found:
     from art.attacks.evasion import HopSkipJump
     from art.estimators.classification import PyTorchClassifier
 
     counting = Counting(task.fresh(state)).eval()
     classifier = PyTorchClassifier(counting, nn.CrossEntropyLoss(), (INPUTS,), CLASSES, device_type="cpu")
-    attack = HopSkipJump(classifier, batch_size=512, max_iter=10, max_eval=300, init_eval=100, verbose=False)
+    attack = HopSkipJump(classifier, batch_size=512, max_iter=steps, max_eval=300, init_eval=100, verbose=False)
     started = time.perf_counter()
     moved = attack.generate(x)
     seconds = time.perf_counter() - started
     return np.linalg.norm(moved - x, axis=1), float(counting.asked), seconds
 
 
-def foolbox(task: TorchTask, state: State, x: Points, pool: Points) -> Found:
+def foolbox(task: TorchTask, state: State, x: Points, steps: int = 10) -> Found:
     import foolbox as fb
 
     counting = Counting(task.fresh(state)).eval()
     model = fb.PyTorchModel(counting, bounds=BOX, device="cpu")
     points = torch.from_numpy(x)
     labels = counting(points).argmax(dim=1)
-    attack = fb.attacks.HopSkipJumpAttack(steps=10, initial_gradient_eval_steps=50, max_gradient_eval_steps=300)
+    attack = fb.attacks.HopSkipJumpAttack(steps=steps, initial_gradient_eval_steps=50, max_gradient_eval_steps=300)
     started, before = time.perf_counter(), counting.asked
     _, moved, _ = attack(model, points, labels, epsilons=None)
     seconds = time.perf_counter() - started
     return np.linalg.norm(moved.numpy() - x, axis=1), float(counting.asked - before), seconds
+
+
+PEERS: dict[str, Callable[..., Found]] = {"ART": art, "foolbox": foolbox}

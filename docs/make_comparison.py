@@ -128,11 +128,11 @@ def accounting() -> list[Row]:
     def ours() -> float:
         return float(epsilon(Process("record", NOISE, 5, "poisson", RATE), STEPS // 5, DELTA))
 
-    def dp_accounting(kind: str) -> float:
+    def dp_accounting(kind: str, **options: Any) -> float:
         import dp_accounting as dp
 
         event = dp.PoissonSampledDpEvent(RATE, dp.GaussianDpEvent(NOISE))
-        accountant: Any = dp.rdp.RdpAccountant() if kind == "RDP" else dp.pld.PLDAccountant()
+        accountant: Any = dp.rdp.RdpAccountant() if kind == "RDP" else dp.pld.PLDAccountant(**options)
         return float(accountant.compose(event, STEPS).get_epsilon(DELTA))
 
     def opacus(kind: str) -> float:
@@ -145,6 +145,9 @@ def accounting() -> list[Row]:
     ways: dict[tuple[str, str], Callable[[], float]] = {
         ("fedaudit", "privacy-loss distribution, cells of 1e-3"): ours,
         ("dp-accounting", "PLDAccountant, as it comes"): partial(dp_accounting, "PLD"),
+        ("dp-accounting", "PLDAccountant, cells of 1e-3"): partial(
+            dp_accounting, "PLD", value_discretization_interval=1e-3
+        ),
         ("dp-accounting", "RdpAccountant, as it comes"): partial(dp_accounting, "RDP"),
         ("Opacus", "PRVAccountant, as it comes"): partial(opacus, "PRV"),
         ("Opacus", "RDPAccountant, as it comes"): partial(opacus, "RDP"),
@@ -288,19 +291,24 @@ def _mean(estimates: list[Estimate]) -> str:
     return f"{mean.value:.3f} ({mean.low:.3f} to {mean.high:.3f})"
 
 
+STEPS = (3, 10, 30)  # of HopSkipJump, whose distance falls with them
+
+
 def labels() -> list[Row]:
     """Distance of 192 records to the decision boundary by labels alone, MLP with 600 inputs."""
-    detail = boundary.run()["detail"]
-    found: list[Row] = []
-    for budget, distance in detail["median distance by budget"].items():
-        found.append(("fedaudit", f"{budget} labels a record at most", f"{distance:.3f}", "", ""))
-    for name in ("ART", "foolbox"):
-        if isinstance(detail[name], dict):
-            told = detail[name]
-            cases = {key: case["ratio"] for key, case in detail.get("cases", {}).items()} | told
-            speed, soon = (f"{cases[f'{name}, {what}']:.1f}" for what in ("labels a second", "time to its distance"))
-            asked = f"HopSkipJump, 10 steps: {told['labels a record']} labels a record"
-            found.append((name, asked, f"{told['median distance']:.3f}", speed, soon))
+    task, state, x, pool = boundary.world()
+    ours = {budget: boundary.mine(task, state, x, pool, budget) for budget in boundary.BUDGETS}
+    found: list[Row] = [
+        ("fedaudit", f"{budget} labels a record at most", f"{np.median(distance):.3f}", "", "")
+        for budget, (distance, _, _) in ours.items()
+    ]
+    for name, way in boundary.PEERS.items():
+        for steps in STEPS if boundary.installed(name) else ():
+            theirs = way(task, state, x, steps)
+            ratios = (case.ratio for case in boundary.compared(name, ours, theirs).values())
+            speed, soon = (f"{ratio:.1f}" if ratio else "not reached" for ratio in ratios)
+            asked = f"HopSkipJump, {steps} steps: {theirs[1] / len(x):.0f} labels a record"
+            found.append((name, asked, f"{np.median(theirs[0]):.3f}", speed, soon))
     return found
 
 
@@ -398,7 +406,6 @@ PARTS: dict[str, tuple[Callable[[], list[Row]], tuple[str, ...], str]] = {
     ),
     "simulation": (simulation, ("a round", "times ours"), "Simulated federations"),
 }
-PEERS = ("opacus", "dp-accounting", "jax-privacy", "scikit-learn", "adversarial-robustness-toolbox", "foolbox", "flwr")
 READ = {
     "gradients": "The peers form every record's gradient; what an audit needs of it are two numbers, which the layers' "
     "inputs and output gradients give without forming it.",
@@ -458,7 +465,7 @@ def main() -> None:
         began = time.perf_counter()
         found = {peer: installed(peer) for peer in NEEDED[name]}
         kept[name] = {
-            "rows": PARTS[name][0](),
+            "rows": PARTS[name][0]() if any(found.values()) else [],
             "versions": ", ".join(f"{peer} {found[peer] or 'none'}" for peer in found),
             "missing": [peer for peer, there in found.items() if there is None],
             "threads": torch.get_num_threads(),
