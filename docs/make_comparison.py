@@ -291,7 +291,7 @@ def _mean(estimates: list[Estimate]) -> str:
     return f"{mean.value:.3f} ({mean.low:.3f} to {mean.high:.3f})"
 
 
-STEPS = (3, 10, 30)  # of HopSkipJump, whose distance falls with them
+HOPS = (3, 10, 30)  # of HopSkipJump, whose distance falls with them
 
 
 def labels() -> list[Row]:
@@ -303,7 +303,7 @@ def labels() -> list[Row]:
         for budget, (distance, _, _) in ours.items()
     ]
     for name, way in boundary.PEERS.items():
-        for steps in STEPS if boundary.installed(name) else ():
+        for steps in HOPS if boundary.installed(name) else ():
             theirs = way(task, state, x, steps)
             ratios = (case.ratio for case in boundary.compared(name, ours, theirs).values())
             speed, soon = (f"{ratio:.1f}" if ratio else "not reached" for ratio in ratios)
