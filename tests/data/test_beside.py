@@ -290,6 +290,8 @@ def test_an_aggregator_has_the_share_that_is_asked_for(first: Path) -> None:
         own = stage(asked(first, {"adversary": "agg-sh"} | ({"own": {"share": share}} if share else {}))).own
         assert own is not None
         assert abs(len(own) - count) <= 1
+    with pytest.raises(FedauditError, match=r"audit.own.share gives \d+ records: an adversary trains on some"):
+        stage(asked(first, {"adversary": "agg-sh", "own": {"share": 0.02}}))
 
 
 def test_an_aggregator_has_a_file_of_its_own(first: Path, tmp_path: Path) -> None:
@@ -312,7 +314,7 @@ def test_a_file_of_its_own_is_large_enough_to_train_and_to_hold_out(first: Path,
             if enough:
                 stage(config)
             else:
-                with pytest.raises(FedauditError, match=r"has 19 records: .*held out\. Give 20 or more"):
+                with pytest.raises(FedauditError, match=r"gives 19 records: .*held out\. Give 20 or more"):
                     stage(config)
 
 
@@ -329,7 +331,7 @@ def test_a_file_of_its_own_has_people_to_hold_out(tmp_path: Path, people: int, s
         assert shadow is not None
         assert set(shadow.game.truth.role.tolist()) == {"member", "evaluation"}
     else:
-        with pytest.raises(FedauditError, match="has records of one person, and people are not split"):
+        with pytest.raises(FedauditError, match="gives records of one person, and people are not split"):
             stage(config)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from fedaudit.config.schema import load_config, parse
 from fedaudit.data import load
-from fedaudit.data.cells import read_columns
+from fedaudit.data.cells import read_columns, refuse_swollen
 from fedaudit.errors import FedauditError
 from fedaudit.types import Dataset
 from fedaudit.words import all_words
@@ -163,6 +163,9 @@ def test_a_parquet_file_has_a_limit_of_cells(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(FedauditError, match=r"400 rows of 3 columns: more than 1,199 cells\. Save a part") as caught:
         read(tmp_path / "wards.parquet")
     assert caught.value.exit_code == 5
+    monkeypatch.undo()
+    with pytest.raises(FedauditError, match=r"more than 399 rows"):
+        refuse_swollen(tmp_path / "wards.parquet", 399)
 
 
 def test_parquet_gives_the_same_records_as_csv(tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ def parts(path: Path, part: Callable[[str], str], most: int, read: Callable[[IO[
                 found[name] = read(content)
     except ArchiveRefused:
         raise
+    except PermissionError:
+        raise
     except UNREADABLE as error:
         raise ArchiveRefused(f"it cannot be read as a tar archive ({type(error).__name__})") from None
     return found

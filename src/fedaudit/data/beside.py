@@ -137,10 +137,10 @@ LEAST_OWN = 20  # records: it trains on some, keeps the others, and an attack le
 
 def refuse_few(own: Records, split_people: bool, key: str) -> None:
     if len(own) < LEAST_OWN:
-        what = f"{key} has {len(own)} records: an adversary trains on some of its own, and learns from those held out"
+        what = f"{key} gives {len(own)} records: an adversary trains on some of its own, and learns from those held out"
         raise FedauditError("own-few", what, f"Give {LEAST_OWN} or more, best as many as a party has.")
     if own.subject is not None and not split_people and len(np.unique(own.subject)) < 2:
-        what = f"{key} has records of one person, and people are not split: none could be held out"
+        what = f"{key} gives records of one person, and people are not split: none could be held out"
         raise FedauditError("own-few", what, "Give records of several people, best of as many as a party has.")
 
 

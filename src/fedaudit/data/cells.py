@@ -26,7 +26,8 @@ BLOCK = 2**24  # bytes of CSV that are read at a time; no row may be longer
 LONGEST = 131_072  # characters of a cell; where a quote is not closed, a cell takes in the rest of the file
 CELLS_A_BYTE = 100  # of parquet; a file that claims more is refused,
 FEW_CELLS = 5_000_000  # unless it claims no more than this
-MAX_CELLS = 200_000_000  # however large the file: a number takes a hundred bytes while its column is read
+MAX_CELLS = 1_000_000_000  # however large the file: eight bytes each in the end
+MAX_ROWS = 20_000_000  # of a table: a cell takes a hundred bytes while its column is read
 EXPANDS_AT_MOST, MAX_SMALL = 50, 64 * 2**20  # the same for bytes
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 ABSENT = sorted({word.lower() for word in (*MISSING, "NA", "N/A", "n.a.", "null", "#N/A", "?", ".")})
@@ -383,16 +384,17 @@ def _parquet(path: Path, without: Collection[str], only: Collection[str] | None)
     return found
 
 
-def refuse_swollen(path: Path) -> None:
-    """Refuses a parquet file that claims too many cells, or far more of them, or of bytes, than files of its size hold,
-    before it is read."""
+def refuse_swollen(path: Path, rows: int = MAX_ROWS) -> None:
+    """Refuses a parquet file that claims too many rows or cells, or far more of them, or of bytes, than files of its
+    size hold, before it is read."""
     import pyarrow.parquet as pq
 
     size, about = path.stat().st_size, pq.read_metadata(path)
     unpacked = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
     cells = about.num_rows * about.num_columns
-    if cells > MAX_CELLS:
-        what = f"{path} has {about.num_rows:,} rows of {about.num_columns} columns: more than {MAX_CELLS:,} cells"
+    if cells > MAX_CELLS or about.num_rows > rows:
+        most = f"{MAX_CELLS:,} cells" if cells > MAX_CELLS else f"{rows:,} rows"
+        what = f"{path} has {about.num_rows:,} rows of {about.num_columns} columns: more than {most}"
         todo = "Save a part of the rows, or only the columns that are needed, to a file of their own."
         raise FedauditError("table-size", what, todo, exit_code=REFUSED)
     if cells > max(CELLS_A_BYTE * size, FEW_CELLS) or unpacked > max(EXPANDS_AT_MOST * size, MAX_SMALL):

@@ -208,6 +208,8 @@ def _tweets(options: LeafOptions, texts: list[str], y: list[Any], users: NDArray
 def _class(label: Any) -> str:
     """0, 0.0 and "0" are one class; numbers that differ are told apart, however long they are."""
     text = str(int(label)) if isinstance(label, bool) else str(label)
+    if "_" in text:  # which Python reads as 1000 where it says 1_000
+        return text
     try:
         return str(int(text))
     except ValueError:  # no whole number, or not written as one

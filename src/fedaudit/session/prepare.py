@@ -287,6 +287,7 @@ def reserved(
     outside = any(is_outside(signal) for attack in using for signal in attack.signals)
     asked = max(question.set_aside(config) for question in every().values())
     given, federation = config.audit.own, config.federation
+    learns = outside or config.audit.adversary is not None
     if not outside and not asked and config.audit.adversary not in ("agg-sh", "agg-mal"):
         if given is not None:
             what = "[audit.own] has no effect: no adversary outside the federation has data of its own"
@@ -294,12 +295,15 @@ def reserved(
         return dataset, None
     if given is not None and given.path is not None:
         own = read_beside(config, given.path, loaded, "audit.own.path")
-        beside.refuse_few(own, bool(federation.split_subjects), "audit.own.path")
+        if learns:
+            beside.refuse_few(own, bool(federation.split_subjects), "audit.own.path")
         beside.refuse_shared_people(own.subject, dataset.records.subject, "audit.own.path")
         return dataset, own
     share = given.share if given is not None and given.share is not None else 1 / (federation.parties + 1)
     rng = np.random.default_rng([federation.seed, 1])
     records, own = partition.reserve(dataset.records, max(share, asked), rng)
+    if learns and given is not None:
+        beside.refuse_few(own, bool(federation.split_subjects), "audit.own.share")
     return replace(dataset, records=records), own
 
 

@@ -29,7 +29,7 @@ RECIPE = ("objective", "starts", "batch", "reach")  # keys of [audit.canary] tha
 
 def plan(names: Sequence[str], ground: Ground, task: TorchTask, defence: Defence, rounds: Sequence[Plan]) -> Planting:
     """The canaries of a run with these rounds. Refuses what cannot be measured."""
-    from fedaudit.questions.canary.crafting import check_target, check_text, spread_of
+    from fedaudit.questions.canary.crafting import check_target, check_text
     from fedaudit.questions.canary.parties import Probing, with_random
 
     config, game, pool = ground.config, ground.game, ground.own
@@ -54,14 +54,10 @@ def plan(names: Sequence[str], ground: Ground, task: TorchTask, defence: Defence
         crafted, made, schedule = _crafted(config, game, defence, task, pool, claim, rounds, how)
         parties += made
         rounds = schedule.plans
-        table = pool.x.ndim == 2 and pool.x.dtype.kind == "f"
-        columns = (
-            TableColumns(
-                ground.dataset.columns, pool.x.mean(axis=0, dtype=np.float64), spread_of(pool.x).astype(np.float64)
-            )
-            if table
-            else None
-        )
+        columns = None
+        if pool.x.ndim == 2 and pool.x.dtype.kind == "f":  # a table
+            mean, spread = pool.x.mean(axis=0, dtype=np.float64), pool.x.std(axis=0, dtype=np.float64)
+            columns = TableColumns(ground.dataset.columns, mean, np.where(spread > 0, spread, 1.0))
         crafted = replace(crafted, vocabulary=ground.dataset.vocabulary, columns=columns)
     of_all = QUESTION.ask(names, {})
     assert isinstance(of_all, CanaryGame)
