@@ -1,11 +1,11 @@
-"""Checks on worlds on which nothing was chosen: people of other seeds, tables that crafting had not seen, null worlds
-of other kinds.
+"""Checks on data on which no choice was based: people of other seeds, tables that crafting had not seen, null worlds of
+other kinds.
 
     python -m docs.make_held_out people                 # docs/subjects.md: configuration C, other seeds
     python -m docs.make_held_out tables                 # docs/canaries.md: canaries crafted for made-up tables
     python -m docs.make_held_out null                   # docs/numbers.md: few people a side, alike in distribution
 
-About ten, five and two minutes on one core. Each prints what its page says.
+About ten, five and two minutes on one core. Each prints the figures of its page.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def visits(rng: np.random.Generator) -> pd.DataFrame:
 
 
 def sensors(rng: np.random.Generator) -> pd.DataFrame:
-    """Sixty columns that are nearly the same three signals, and some that never change but once."""
+    """Fifty-six columns mix the same three signals; four are zero except in some ten records each."""
     signals = rng.normal(size=(4000, 3))
     values = signals @ rng.normal(size=(3, 60)) + 0.02 * rng.normal(size=(4000, 60))
     values[:, :4] = 0.0

@@ -339,15 +339,15 @@ counterpart, not a repetition.
 
 - **Verdicts.** *Confirmed*: the whole interval passes the test. *Contradicted*: the whole interval fails it. Otherwise
   the interval leaves it open. Of several comparisons all must pass, and one that is contradicted contradicts the claim;
-  intervals are not corrected for their number: of twenty, one is expected to miss. *Not run with three seeds*: there is
-  less, named in the row. *Not testable here*: the row says what it would take.
+  intervals are not corrected for their number: of twenty, about one is expected to miss the true value. *Not run with
+  three seeds*: the row says what was run. *Not testable here*: the row says what it would take. *Asked*: our threshold.
 - **Intervals** are 95 %, for the mean over all possible training runs, if these vary about normally: the spread over
   seeds (Student's t), and the error of measuring each run. Every setting trained here has at least three seeds; the
   last table lists them, the model's accuracy and the command.
-- **Commands.** The last line of a row trains what is missing for its claim, and judges it. Names in *italics* are
-  settings.
-- **†** The test was written down, or its number of seeds raised, when figures of its setting, or of one like it, had
-  been seen.
+- **Commands.** The command that ends a row, where there is one, trains what is missing for its claim and judges it.
+  Names in *italics* are settings.
+- **†** The test was written, or its number of seeds raised, after figures of its setting, or of a similar one, had been
+  seen.
 - **Models.** *Local* ones are those that a server sees of each party, *global* ones those that every party sees.
 - **Figures.** tpr@0.01: the share of members that are found while 1 % of outsiders are accused; the rate may differ
   from the published one. auc: 1/2 is guessing. accuracy: at the threshold that the adversary's own records give, with
@@ -358,7 +358,8 @@ counterpart, not a repetition.
   rightly called present or absent, at a score of 1/2. canary-health: how much of the loss crafting removed; 1 is all.
 - **Attributes.** members-auc: how well the attack names the attribute of members; blind-auc: how well a classifier
   does that sees no model. excess-over-blind and members-minus-nonmembers are differences of AUCs.
-- **The matched filter** stands beside nearly every attack on membership; it is often, not always, the strongest.
+- **The matched filter** looks for a record's own gradient in the updates ([matched-filter.md](matched-filter.md)). It
+  stands beside nearly every attack on membership, and is often, not always, the strongest.
 """
 
 

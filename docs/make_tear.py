@@ -7,8 +7,8 @@
     python docs/make_tear.py picture --out FOLDER       # tear-queries.svg, from all cells of baskets with seed 0
 
 A cell (data, seed, queries and options) is one npz file with every score, threshold and distance; one that is there is
-not made again. The others' records are sampled, after training on all of them: half of those that are reported on are
-members; further non-members calibrate; the first party learns from records of its own. On one core, baskets take
+not made again. The first party attacks, and learns from its own records. The other parties' records are sampled after
+training on all members: half of those reported on are members; further non-members calibrate. On one core, baskets take
 1.7 min for training and 2.7 min for a cell with 6,000 queries; one with 1,000 takes 0.8 min.
 """
 

@@ -4,8 +4,8 @@
     python docs/make_tear_compare.py tables --out FOLDER
 
 The federation on baskets, and the records of it, are those of make_tear.py. A seed is one npz file; one that is there
-is not made again. About 6 minutes a seed on one core. No search of an adversarial example here is somebody's package:
-each is written after its paper in a few lines, and its head says what it leaves out.
+is not made again. About 6 minutes a seed on one core. No search here comes from a package: each is a few lines
+after its paper, and its docstring says what it leaves out.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What the five papers claim at the head of their tables, and how docs/make_reproduction.py decides it.
+"""The claims of the five papers, and how docs/make_reproduction.py decides them.
 
 A claim is about figures of one or two federations (reproduction_settings.py). `Above` needs the difference of two
 means over seeds to lie above a margin with its whole interval; `Within` a mean to lie between two values, or below one.
@@ -92,6 +92,8 @@ FTA, CANIFE, SERIES, TEAR, SUBJECTS = (
 
 UNLEARNT = "Under this much noise the model has learnt next to nothing (last table), so its loss tells little."
 
+UNLEARNT_A = "Under DP for parties or people the model has learnt nothing, not even its members (last table)."
+
 # Without reference models, and not FTA itself.
 RIVALS = [*(name for name in FORWARD if not name.startswith("fta")), "gradient-cosine", "gradient-diff"]
 
@@ -110,8 +112,8 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         "CIFAR-100: 54.4 %, the next best (Gradient-Diff) 6.6 %",
         tuple(Above(Of(setting, "fta-confidence"), Of(setting, rival)) for setting in ("small-pictures", "baskets")
               for rival in RIVALS),
-        "On baskets Gradient-Cosine leads. (The paper's Table 2 has it below chance, as if its update were taken with "
-        "the wrong sign; its Table 6 has Gradient-Diff so.)",
+        "On *baskets* Gradient-Cosine leads. (In the paper's Table 2 it is below chance, as if the update's sign were "
+        "reversed; in Table 6 Gradient-Diff is.)",
         after_a_look=True,
     ),
     Claim(
@@ -124,7 +126,8 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
     ),
     Claim(
         FTA, "Tables 3 and 6",
-        "from global models FTA finds more than every other attack without reference models, on almost all data",
+        "from global models FTA finds more than every other attack without reference models, on almost all data "
+        "(asked: on both)",
         "at 2 % FPR, the best of the others: CIFAR-100 15.4 %, Purchase 2.68 %; on Kidney 2.91 against 2.42 % for FTA",
         tuple(Above(Of(setting, "fta-confidence", GLOBAL, "tpr@0.02"), Of(setting, rival, GLOBAL, "tpr@0.02"))
               for setting in ("small-pictures", "baskets") for rival in RIVALS),
@@ -132,8 +135,8 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         after_a_look=True,
     ),
     Claim(
-        FTA, "section 5.3, Tables 2 and 3", "FTA can find more from global models than from local ones (asked: on both "
-        "kinds of data)",
+        FTA, "section 5.3, Tables 2 and 3",
+        "FTA finds more from global models than from local ones (the paper: it can; asked: on both kinds of data)",
         "global against local models, at .1 and .5 % FPR: CIFAR-100 15.2 against 12.8 and 27.2 against 43.2 %, "
         "CIFAR-10 2.6 against 3.0 and 8.4 against 9.2 %",
         tuple(Above(Of(setting, "fta-confidence", GLOBAL, "tpr@0.02"), Of(setting, "fta-confidence", LOCAL, "tpr@0.02"))
@@ -146,7 +149,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         "CIFAR-10, global models, at .5 % FPR, FTA: 5.5 % (in the text 5.9) with 500, 6.5 % with 5,000",
         (Above(Of("few-outsiders", "fta-confidence", GLOBAL, "tpr@0.02"),
                Of("baskets", "fta-confidence", GLOBAL, "tpr@0.02"), -0.02),),
-        "On average it is as good; a threshold of 500 is less certain.",
+        "On average within the margin; a threshold from 500 outsiders varies more.",
     ),
     Claim(
         FTA, "Figure 3", "a straight line through the losses finds more than polynomials of degree 2 to 4 (whose signs "
@@ -154,7 +157,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         tuple(Above(Of("small-pictures", "fta-loss"), Of("small-pictures", f"fta-loss-degree{k}")) for k in (2, 3, 4)),
         beside=tuple(Of("small-pictures", f"fta-loss{of}", metric="auc")
                      for of in ("", "-degree2", "-degree3", "-degree4")),
-        known="With the other sign, an AUC below one half would be as far above it.",
+        known="An AUC below .5 means that the fixed sign is wrong here: reversed, it would be as far above .5.",
         after_a_look=True,
     ),
     Claim(
@@ -162,14 +165,14 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         "CIFAR-10, global models, at 2 % FPR, FTA: rises in every column",
         (Above(Of("few-records", "fta-confidence", GLOBAL, "tpr@0.02"),
                Of("baskets", "fta-confidence", GLOBAL, "tpr@0.02")),),
-        "A quarter of the records also means a quarter of the steps.",
+        known="A quarter of the records also means a quarter of the steps.",
     ),
     Claim(
         FTA, "Figure 4", "the more parties of one size, the lower is the risk",
         "CIFAR-10, global models, at 2 % FPR, FTA: 52.1 % with 10 parties, 22.9 % with 100",
         (Above(Of("few-records", "fta-confidence", GLOBAL, "tpr@0.02"),
                Of("many-parties", "fta-confidence", GLOBAL, "tpr@0.02")),),
-        "Four against sixteen parties.",
+        known="Four against sixteen parties.",
     ),
     Claim(
         FTA, "Figure 4", "FTA finds more than Back-Front-Ratio whatever the number and the size of parties",
@@ -184,7 +187,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         "CIFAR-10, 10 and 20 parties, global models, at 2 % FPR, FTA: no figure in numbers",
         (Above(Of("baskets", "fta-confidence", GLOBAL, "tpr@0.02"),
                Of("skewed", "fta-confidence", GLOBAL, "tpr@0.02")),),
-        "The last table has what the two models have learnt.",
+        "The skewed model has learnt less (last table).",
         (Of("baskets", "fta-confidence", metric="tpr@0.02"), Of("skewed", "fta-confidence", metric="tpr@0.02")),
         after_a_look=True,
     ),
@@ -193,7 +196,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         "CIFAR-10, CNNs and Wide-ResNets, global models: no figure in numbers",
         (Above(Of("baskets", "fta-confidence", GLOBAL, "tpr@0.02"),
                Of("narrow", "fta-confidence", GLOBAL, "tpr@0.02")),),
-        "Of outsiders the small network gets more right, of members fewer (last table).",
+        "The small network is right on more outsiders and fewer members (last table).",
     ),
     Claim(
         FTA, "Figure 6 and section 5.4", "FTA finds more than the others whatever the model (here: two; in *narrow* "
@@ -210,10 +213,10 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         "CIFAR-10, global models, at .5 % FPR: no figure in numbers",
         (Above(Of("fedsgd", "fta-confidence", GLOBAL, "tpr@0.02"),
                Of("fedsgd-early", "fta-confidence", GLOBAL, "tpr@0.02")),),
-        known="FedSGD, because there both accuracies have levelled off between the two (last table).",
+        known="FedSGD after 200 and 400 rounds; the accuracies are in the last table.",
     ),
     Claim(
-        FTA, "Figure 7", "what the other attacks find barely changes meanwhile (at most .02 of TPR)",
+        FTA, "Figure 7", "what the loss and Back-Front-Ratio find barely changes meanwhile (at most .02 of TPR)",
         "CIFAR-10, global models, at .5 % FPR: no figure in numbers",
         tuple(Above(Of(first, rival, GLOBAL, "tpr@0.02"), Of(second, rival, GLOBAL, "tpr@0.02"), -0.02)
               for rival in ("loss", "back-front-ratio")
@@ -247,7 +250,8 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         after_a_look=True,
     ),
     Claim(
-        FTA, "introduction", "FTA, which trains nothing, finds more than attacks that train reference models",
+        FTA, "introduction", "FTA, which trains nothing, finds more than LiRA and the distillation attack, which "
+        "train reference models",
         "CIFAR-100, local models, at 1 % FPR: 54.4 %; LiRA 15.2, distillation 2.1 %",
         tuple(Above(Of("references", "fta-confidence"), Of("references", rival))
               for rival in ("lira", "distillation-fraction")),
@@ -266,7 +270,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
     ),
     Claim(
         FTA, "Table 8",
-        "KTA's reference models, which see the truth and the target's answers, are better than with either alone",
+        "KTA finds more if its reference models learn from the truth and the target's answers than from either alone",
         "CIFAR-100, local models, at .5 % FPR: 50.0 % at alpha .4, 46.1 at .8; the truth alone 41.5, the answers alone "
         "25.4 %",
         tuple(Above(Of("references", "kta-confidence"), Of(setting, "kta-confidence"))
@@ -292,7 +296,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         FTA, "section 5.3 and Table 2", "a round of FTA costs less than an epoch of training",
         "CIFAR-10: .56 of an epoch",
         (below(Of("baskets", "fta-confidence", metric=COST), 1.0),),
-        "Less on average; three times on shared cores leave a wide interval.",
+        "Less on average; three timings leave a wide interval.",
         after_a_look=True,
     ),
     Claim(
@@ -306,7 +310,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
     Elsewhere(
         FTA, "Table 2", "FTA finds more than the loss with ResNet-56 on 60,000 pictures, 200 rounds",
         "54.4 against 5.1 %",
-        "Some 30 hours of one core for a seed, by the number of operations, and a third of the pictures is at hand.",
+        "About 30 hours of one core for a seed, by the number of operations; only a third of the pictures is at hand.",
     ),
     Claim(
         CANIFE, "Figure 3b",
@@ -329,7 +333,8 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
     ),
     Claim(
         CANIFE, "Figure 3a",
-        "without noise, a canary is always seen (asked: in more than 95 % of the probes), here on a new model",
+        "with next to no noise, a canary is always told present or absent (asked: rightly in more than 95 % of the "
+        "probes), here on a model that has hardly trained",
         "CIFAR-10: sd .006, \"completely succeeds\"",
         (Within(Of("canaries-silent", "canife", GLOBAL, "accuracy"), 0.95, 1.0),),
         "The other parties add to the spread, as they do with noise. The model is new, and on such models the paper's "
@@ -352,21 +357,23 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         (below(Of("canaries", "canife", GLOBAL, "epsilon-canife-round"), 6.2),
          below(Of("canaries-learnt", "canife", GLOBAL, "epsilon-canife-round"), 6.2)),
         beside=tuple(Of(setting, "canife", GLOBAL, "epsilon-gdp") for setting in ("canaries", "canaries-learnt")),
-        known="The recipe makes most of this gap: next row.",
+        known="12.4 by Renyi accounting, as the paper does. Most of the gap comes from the recipe: see the row after "
+        "next.",
     ),
     Claim(
-        CANIFE, "contributions", "in a toy setup canaries show what is guaranteed (asked: .8 of 12.3 for a round, by a "
-        "Gaussian fit)", "no figure in epsilon",
+        CANIFE, "contributions", "in a toy setup canaries show nearly the guaranteed epsilon (asked: .8 of the exact "
+        "12.3 of a round, by a Gaussian fit)", "no figure in epsilon",
         (Within(Of("canaries", "canife", GLOBAL, "epsilon-gdp"), 9.8, inf),),
         "The other parties' updates hide the canary beside the noise.",
     ),
     Elsewhere(
         CANIFE, "contributions and section 3.4",
-        "this gap is that between theory and practice: with perfect canaries the figure would be close to the "
-        "theoretical one", "no figure",
+        "the gap between the recipe's epsilon and the theoretical one is that between theory and practice: with "
+        "perfect canaries the two would be close", "no figure",
         "Simulated (`python -m docs.make_headline`, 10 to 200 sets of probes): a perfect canary, too, shows 3.6 of "
-        "13.2 for a round, and 6.3 of 48.2 for a training like that on CelebA. A hundred probes make the gap, and a "
-        "delta of 1/100 ([canaries.md](canaries.md#the-papers-headline)).",
+        "13.2 for a round, and 6.3 of 48.2 for a training like that on CelebA. The gap comes from a hundred probes, a "
+        "delta of 1/100 and Renyi accounting, with the noise of CIFAR-10, as CelebA's is not printed "
+        "([canaries.md](canaries.md#the-papers-headline)).",
         CONTRADICTED,
     ),
     Elsewhere(
@@ -444,14 +451,15 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         "Level here.",
     ),
     Claim(
-        SERIES, "introduction", "gradient series work for regressions, too", "no figure",
+        SERIES, "introduction", "gradient series work for regressions, too (asked: better than guessing)", "no figure",
         (Within(Of("measurements", "gradient-series", LOCAL, "auc"), 0.5, 1.0),),
         beside=(Of("measurements", "loss", LOCAL, "auc"),),
     ),
     Claim(
         SERIES, "abstract, Tables 3 and 6",
         "gradient series cost about as much as CS-MIA (at most .6 of an epoch a round more)",
-        "of the training, aggregator and party: CIFAR-100 32 and 5 % both; Purchase100 62 and 31 against 51 and 21 %",
+        "share of the training time, aggregator and party: CIFAR-100 32 and 5 % for both; Purchase100 62 and 31 % "
+        "(series), 51 and 21 % (CS-MIA)",
         (Above(Of("agg-sh", "cs-mia", LOCAL, COST), Of("agg-sh", "gradient-series", LOCAL, COST), -0.6),
          Above(Of("do-sh", "cs-mia", GLOBAL, COST), Of("do-sh", "gradient-series", GLOBAL, COST), -0.6)),
         after_a_look=True,
@@ -466,10 +474,11 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
     ),
     Claim(
         SERIES, "Table 6",
-        "a malicious aggregator's series cost less than the training: one party isolated, of three with five epochs",
+        "attacking an isolated party costs a malicious aggregator less than the training (three parties, five epochs "
+        "each: 15 a round)",
         "one figure for both aggregators, 62 %",
         (below(Of("agg-mal", "gradient-series", LOCAL, COST), 15.0),),
-        known="What stands here is the mean for a party, whose isolated training is counted, too.",
+        known="The figure is the mean per party, and counts its isolated training.",
         after_a_look=True,
     ),
     Claim(
@@ -533,7 +542,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
     ),
     Claim(
         TEAR, "Tables II and IV",
-        "with a CNN, TEAR tells more than labels of the last model, and than whether they are right",
+        "with a CNN, TEAR tells more than the last model's labels, and than whether the label is right",
         "CIFAR-10, accuracy .830; last model .800; guessing by whether the label is right, .580",
         tuple(Above(Of("labels-cnn", "tear", GLOBAL, "auc"), Of("labels-cnn", rival, GLOBAL, "auc"))
               for rival in ("tear-last", "gap")),
@@ -551,12 +560,12 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
     ),
     Claim(
         TEAR, "introduction",
-        "labels alone tell more than attacks that see inside the model, in most cases (our comparison: its loss, its "
-        "gradient)",
+        "labels alone tell more than attacks that see inside the model, in most cases (our comparison, asked of both: "
+        "its loss, its gradient)",
         "accuracy Purchase100 .820, Nasr et al. .674",
         tuple(Above(Of("labels", "tear", GLOBAL, "auc"), Of("labels", rival, GLOBAL, "auc"))
               for rival in ("loss", "gradient-norm")),
-        "Outputs tell more. For Nasr et al. see [tear.md](tear.md#with-gradients-nasr-et-al-and-angles).",
+        "The loss tells more. For Nasr et al. see [tear.md](tear.md#with-gradients-nasr-et-al-and-angles).",
         after_a_look=True,
     ),
     Claim(
@@ -589,15 +598,15 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
     Elsewhere(
         TEAR, "Table V", "TEAR works under DP-SGD on baskets, too",
         "Purchase100, accuracy .780 instead of .820; epsilon not given",
-        "A federation as large as the paper's: at this size and an epsilon of 8 the model is right on one or two "
-        "outsiders in a hundred, and has nothing to give away.",
+        "It would take a federation as large as the paper's: at this size and an epsilon of 8 the model is right on "
+        "one or two outsiders in a hundred, and has nothing to give away.",
     ),
 )  # fmt: skip
 
 ABOUT_PEOPLE: tuple[Claim | Elsewhere, ...] = (
     Claim(
         SUBJECTS, "Table V, configuration A",
-        "people whose few rows are often repeated are at high risk (the attacker's rows are among them here)",
+        "people whose few rows are often repeated are at high risk (here attacker and users share those rows)",
         "accuracy .93, F1 .93",
         (Within(Of("subjects-A", "subject-loss", GLOBAL, "balanced-accuracy@25"), 0.85, 1.0),),
         beside=(Of("subjects-A", "subject-loss", GLOBAL, "auc"),),
@@ -616,7 +625,7 @@ ABOUT_PEOPLE: tuple[Claim | Elsewhere, ...] = (
         after_a_look=True,
     ),
     Claim(
-        SUBJECTS, "section V-B1", "two rounds are enough (here of a federation)",
+        SUBJECTS, "section V-B1", "two rounds of training are enough to find people (here in a federation)",
         "FEMNIST, data in one place: high risk after two rounds",
         (Within(Of("subjects-A-early", "subject-loss", GLOBAL, "balanced-accuracy@25"), 0.6, 1.0),),
     ),
@@ -632,8 +641,8 @@ ABOUT_PEOPLE: tuple[Claim | Elsewhere, ...] = (
         "FEMNIST, F1 up to .8 with five",
         tuple(Within(Of(setting, "subject-loss", GLOBAL, "balanced-accuracy@5"), 0.6, 1.0)
               for setting in ("subjects-A", "subjects-C")),
-        "Synthetic people here.",
-        tuple(Of(setting, "subject-loss", GLOBAL, f"balanced-accuracy@{known}")
+        known="Synthetic people here.",
+        beside=tuple(Of(setting, "subject-loss", GLOBAL, f"balanced-accuracy@{known}")
               for setting in ("subjects-A", "subjects-C") for known in (1, 10)),
         after_a_look=True,
     ),
@@ -642,9 +651,10 @@ ABOUT_PEOPLE: tuple[Claim | Elsewhere, ...] = (
             SUBJECTS, place, f"the loss over the rounds finds {how} that of the last model", told,
             (Above(Of("other-records", "subject-rounds", GLOBAL, "auc"),
                    Of("other-records", "subject-loss", GLOBAL, "auc"), by),),
-            "It counts rounds in which the loss fell; where it falls in nearly all, everybody has the same score.",
+            "The attack counts rounds in which the loss fell; where it fell in nearly all, scores are nearly equal.",
             tuple(Of(setting, attack, GLOBAL, "auc") for setting in ("subjects-A", "subjects-C")
                   for attack in ("subject-rounds", "subject-loss")),
+            known="Both are near guessing there. On C, counting rounds finds far less than the loss.",
             after_a_look=True,
         )
         for place, how, told, by in (
@@ -671,7 +681,7 @@ ABOUT_PEOPLE: tuple[Claim | Elsewhere, ...] = (
     ),
     *(
         Claim(
-            SUBJECTS, "Table I", f"DP for {unit} lowers the risk (for whoever has the very records, here)",
+            SUBJECTS, "Table I", f"DP for {unit} lowers the risk (here for an adversary who has the very records)",
             f"FEMNIST, other records, accuracy .82, with DP {told} (epsilon 4)",
             (Above(Of("households", "subject-loss", GLOBAL, "auc"), Of(setting, "subject-loss", GLOBAL, "auc")),),
             beside=(Of("households", "subject-fta", GLOBAL, "auc"), Of(setting, "subject-fta", GLOBAL, "auc")),
@@ -687,7 +697,7 @@ ABOUT_PEOPLE: tuple[Claim | Elsewhere, ...] = (
         "FEMNIST, accuracy .51, .65 and .73; on A (Table V) .59, .58 and .66",
         (Above(Of("items-dp", "subject-loss", GLOBAL, "auc"), Of("people-dp", "subject-loss", GLOBAL, "auc")),
          Above(Of("people-dp", "subject-loss", GLOBAL, "auc"), Of("users-dp", "subject-loss", GLOBAL, "auc"))),
-        "By the loss all three end near chance. By its slope (subject-fta) they are in the published order.",
+        "By the loss all three end near chance. By its slope (subject-fta) their means are in the published order.",
         tuple(Of(setting, "subject-fta", GLOBAL, "auc") for setting in ("items-dp", "people-dp", "users-dp")),
         known=UNLEARNT,
         after_a_look=True,
@@ -699,6 +709,7 @@ ABOUT_PEOPLE: tuple[Claim | Elsewhere, ...] = (
             (Above(Of("people-open", "subject-loss", GLOBAL, "auc"), Of(setting, "subject-loss", GLOBAL, "auc"), 0.1),),
             beside=(Of("people-open", "subject-loss", GLOBAL, "balanced-accuracy@25"),
                     Of(setting, "subject-loss", GLOBAL, "balanced-accuracy@25")),
+            known=UNLEARNT_A,
         )
         for setting, unit, told, task in (
             ("people-items-dp", "records", ".66", ".79"), ("people-users-dp", "parties", ".59", ".73"),
@@ -707,11 +718,12 @@ ABOUT_PEOPLE: tuple[Claim | Elsewhere, ...] = (
     ),
     Claim(
         SUBJECTS, "caption of Table V",
-        "on A, with DP nearly nobody is found (asked: a balanced accuracy of at most .7)",
+        "on A, with DP nearly nobody is found (asked only: a balanced accuracy of at most .7; .5 is guessing)",
         "accuracy .58 to .66 on A",
         tuple(below(Of(setting, "subject-loss", GLOBAL, "balanced-accuracy@25"), 0.7)
               for setting in ("people-items-dp", "people-users-dp", "people-people-dp")),
         "So it is for parties and people; for records the mean is below, and the interval wide.",
+        known=UNLEARNT_A,
     ),
     Claim(
         SUBJECTS, "contributions, conclusion and Table I", "DP costs the model much of its accuracy (asked: .05)",
@@ -724,8 +736,8 @@ ABOUT_PEOPLE: tuple[Claim | Elsewhere, ...] = (
     Elsewhere(
         SUBJECTS, "Figure 8 and Table II", "the smaller epsilon, the lower are the risk and the accuracy",
         "FEMNIST, epsilon 4 to .5",
-        "FEMNIST: no data at hand have people at risk and a model that still learns under such DP. Households at four "
-        "budgets, one seed, are in [subjects.md](subjects.md#units-of-privacy).",
+        "It would take FEMNIST: no data set here has both people at risk and a model that still learns under such DP. "
+        "Households at four budgets, one seed, are in [subjects.md](subjects.md#units-of-privacy).",
     ),
     Elsewhere(
         SUBJECTS, "introduction and Figure 2", "silos that train together give away more than each by itself",
@@ -738,8 +750,8 @@ ABOUT_PEOPLE: tuple[Claim | Elsewhere, ...] = (
         SUBJECTS, "Table I", "writers are found by other pictures of theirs (asked: an AUC of .55)",
         "FEMNIST, accuracy .82, F1 .83",
         (Within(Of("writers", "subject-loss", GLOBAL, "auc"), 0.55, 1.0),),
-        "MNIST in FEMNIST's place, with three fifths of the records of a person, a fully connected network and 8 "
-        "rounds instead of a CNN and 100; FEMNIST is not at hand.",
+        known="MNIST instead of FEMNIST (not at hand), three fifths as many records of a person, a fully connected "
+        "network instead of a CNN, 8 rounds instead of 100.",
         after_a_look=True,
     ),
     Claim(
@@ -758,7 +770,8 @@ ABOUT_PEOPLE: tuple[Claim | Elsewhere, ...] = (
         after_a_look=True,
     ),
     Claim(
-        SUBJECTS, "Figure 11", "rows that repeat raise the risk", "no figure in numbers",
+        SUBJECTS, "Figure 11", "rows that repeat, and that the attacker has, too, raise the risk",
+        "no figure in numbers",
         (Above(Of("subjects-C-repeated", "subject-loss", GLOBAL, "auc"),
                Of("subjects-C", "subject-loss", GLOBAL, "auc")),),
     ),
@@ -777,7 +790,7 @@ ABOUT_PEOPLE: tuple[Claim | Elsewhere, ...] = (
     Elsewhere(
         SUBJECTS, "Table III and section VI-B2", "what drives the risk in 720 synthetic federations",
         "sampling, features, layers, epochs, users, subjects, records",
-        "A cluster: the printed factors give 432, and the largest of them hold 12 GB of records "
+        "It would take a cluster: the factors as printed give 432 federations, the largest with 12 GB of records "
         "(examples/subject-study/study.toml). The rows above vary one thing at a time; two-cores.toml has smaller "
         "values.",
     ),

@@ -103,7 +103,7 @@ def canaries_of_text(folder: Path) -> Raw:
 
 
 def series(adversary: str, members: float, others: float, limit: int = 12000) -> Config:
-    """Three parties, and as many records for an aggregator."""
+    """Three parties, and a fourth part of the records for an aggregator."""
     federation = {"parties": 3, "members": members, "nonmembers": others, "local_epochs": 5, "rounds": 10}
     return lambda _: {
         "data": {"name": "baskets", "limit": limit},
@@ -134,14 +134,14 @@ def asked_for_series(adversary: str) -> Raw:
 
 
 def cells(_: Path) -> Raw:
-    """Of each 142 samples of a part 100 are trained on; the fourth part is the aggregator's."""
+    """Four parts of 142 samples, 100 of each trained on; the fourth is the aggregator's."""
     federation = {"parties": 3, "members": 0.704, "nonmembers": 0.148, "rounds": 10, "local_epochs": 5}
     audit = {"adversary": "agg-sh", "attacks": ["loss", FILTER], "attribute": {"name": "area", "column": 3}}
     return {"data": {"name": "breast-cancer"}, "federation": federation, "model": {"hidden": [16, 6]}, "audit": audit}
 
 
 def measurements(_: Path) -> Raw:
-    """A regression, learnt by heart: of each 110 patients of a part 66 are trained on; the fourth part is the
+    """A regression, learnt by heart: four parts of 110 patients, 66 of each trained on; the fourth is the
     aggregator's."""
     federation = {"parties": 3, "members": 0.6, "nonmembers": 0.2, "rounds": 10, "local_epochs": 30, "batch_size": 16}
     audit = {"adversary": "agg-sh", "attacks": ["loss", "gradient-series", FILTER]}
@@ -308,7 +308,7 @@ SETTINGS: Mapping[str, TestedIn] = {
         references(["kta-confidence"], 6000, {"models": 8, "alpha": 0.0}, rounds=15),
     ),
     "references-copied": TestedIn(
-        "*references*, whose reference models see nothing else (alpha 1)",
+        "*references*, whose reference models see only the target's answers (alpha 1)",
         references(["kta-confidence"], 6000, {"models": 8, "alpha": 1.0}, rounds=15),
     ),
     "references-skewed": TestedIn(

@@ -1,4 +1,4 @@
-"""Files of a tar archive, read in memory: no path of the archive is ever written to, and no header takes much of it."""
+"""Files of a tar archive, read in memory: nothing is written to a path that it names, and headers take little."""
 
 import lzma
 import tarfile

@@ -1,5 +1,5 @@
-"""Work on several cores: processes that take one piece after another, each with one thread. (Libraries take as many as
-there are cores if they are let; two processes of two threads on two cores wait for each other most of the time.)
+"""Work on several cores: processes that take one piece after another, each with one thread. (Left alone, libraries
+start a thread for each core; two processes with two threads each on two cores mostly wait for each other.)
 
 If a process dies (out of memory, killed), only the piece it was working on is lost, and another process takes its
 place. If the parent dies, all of them end at once, and let go of the folders that they were writing to.
