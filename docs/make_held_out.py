@@ -144,7 +144,11 @@ def lies_above(kind: str, draw: Callable[[np.random.Generator, int], Floats], si
         yield found.low is not None and found.low > 0.5
 
 
-if __name__ == "__main__":
+def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("what", choices=["people", "tables", "null"])
     {"people": people, "tables": tables, "null": null}[asked.parse_args().what]()
+
+
+if __name__ == "__main__":
+    main()
