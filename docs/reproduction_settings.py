@@ -332,9 +332,6 @@ SETTINGS: Mapping[str, TestedIn] = {
     ),
     "agg-mal": TestedIn("*agg-sh*, each party isolated", series("agg-mal", 0.585, 0.2)),
     "do-sh": TestedIn("*agg-sh*, a party is the adversary", series("do-sh", 0.439, 0.28)),
-    "agg-sh-1200": TestedIn(
-        "*agg-sh* with 1,200 members a party", series("agg-sh", 0.3, 0.35, 16000)
-    ),
     "agg-sh-pictures": TestedIn(
         "CIFAR-100 at 16 x 16, three parties with 1,200 members, the paper's CNN, 10 rounds of 5 epochs",
         series_of_pictures("agg-sh", 0.3, 0.35), PICTURES,
@@ -373,9 +370,6 @@ SETTINGS: Mapping[str, TestedIn] = {
         "C with rows that repeat, as in A", synthetic("C", sampling="dirichlet", atoms="shared")
     ),
     "subjects-C-tiny": TestedIn("C with two hidden units instead of eight", synthetic("C", [2])),
-    "subjects-C-deep": TestedIn(
-        "C with hidden layers of 256, 64, 16 and 4, as A has", synthetic("C", [256, 64, 16, 4])
-    ),
     "subjects-F": TestedIn("synthetic federation F", synthetic("F"), seeds=5),
     "people-open": TestedIn(
         "A with 1,000 records a user, 20 rounds, batches of 20, without DP", private_people()
