@@ -432,8 +432,8 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
     Claim(
         SERIES, "abstract", "pictures give away more than tables", "AUC, CIFAR-100 .95 against Purchase100 .73",
         (Above(Of("agg-sh-pictures", "gradient-series", LOCAL, "auc"), Of("agg-sh", "gradient-series", LOCAL, "auc")),),
-        "A little less, though parties have fewer pictures (1,200 members) than baskets (1,750): the network for tables "
-        "has learnt nearly all of its members, that for pictures three in five.",
+        "A little less, though parties have fewer pictures (1,200) than baskets (1,750): the network for tables has "
+        "learnt nearly all of its members, that for pictures three in five.",
     ),
     Claim(
         SERIES, "section 5.2", "norms of gradients tell as much as CS-MIA's confidences (at most .05 of AUC less)",
