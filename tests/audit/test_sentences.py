@@ -224,7 +224,8 @@ def test_only_a_score_that_saturates_asks_for_scaled_features() -> None:
 def test_thresholds_from_records_of_another_kind_are_told(
     by: float, told: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A figure that is missing, or has no upper end, was explained in its own row alone."""
+    """A figure that is missing, or has no upper end, was explained in its own row alone. Of several parties it is one
+    warning."""
     as_scored = Scores.block
 
     def moved(*given: Any, **named: Any) -> Block:
@@ -236,6 +237,8 @@ def test_thresholds_from_records_of_another_kind_are_told(
     said = [one for one in audit.warnings if one.code.startswith("fpr-")]
     assert {one.code for one in said} == told
     for line in all_words(said):
-        assert line.startswith(f"loss: {100 if by < 0 else 0} % of outsiders were accused where 10 % was asked: the")
+        how = "more" if by < 0 else "fewer"
+        assert line.startswith(f"loss: far {how} than 10 % of outsiders were accused where that was asked: the records")
+    assert len(said) == len(told)
     pooled = next(one for one in audit.results if one.party is None and one.attack == "loss")
-    assert pooled.estimates["tpr@0.1"].refused == (by < 0)
+    assert pooled.estimates["tpr@0.1"].doubt == {0.0: None, -99.0: "more", 99.0: "fewer"}[by]

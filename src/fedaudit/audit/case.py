@@ -17,8 +17,7 @@ from fedaudit.errors import OF_OTHERS, say
 from fedaudit.questions import Question, named
 from fedaudit.stats import Band, Block, auc, decisions, pooled_tpr
 from fedaudit.stats.paired import Influence, auc_influence, ends_of_difference, on_units, tpr_influence
-from fedaudit.stats.roc import able, estimates, unlike
-from fedaudit.stats.wording import fpr_of
+from fedaudit.stats.roc import able, estimates
 from fedaudit.types import (
     AuditResult,
     Cost,
@@ -131,17 +130,6 @@ def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_a
         return []
     # Without the number, which is shown anyway, so that the report can merge the alarms of many parties.
     return [warning("below-chance", attack=attack)]
-
-
-def fpr_missed(attack: str, blocks: Sequence[Block], found: Estimates) -> list[Notice]:
-    """A warning for each rate at which far more outsiders were accused than was asked, or far fewer."""
-    told = []
-    for name, tpr in found.items():
-        fpr = fpr_of(name)
-        if fpr is not None and tpr.realised_fpr is not None and (doubt := unlike(blocks, fpr)):
-            shares = {"share": 100 * doubt.realised, "fpr": 100 * fpr}
-            told.append(warning("fpr-undershot" if doubt.fewer else "fpr-missed", attack=attack, **shares))
-    return told
 
 
 def figure(estimate: Estimate) -> dict[str, float | None]:

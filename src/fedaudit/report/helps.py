@@ -76,7 +76,7 @@ def _secure_aggregation(results: Results, found: list[Finding], name: str | None
         return None
     figures = f"{full_text(metric, left)}, against {full_text(metric, now)} from the parties' own models"
     measure = f"{words.measure(metric)[0].lower()}{words.measure(metric)[1:]}" if metric != "auc" else "AUC"
-    most = [1.0 if e.high is None else e.high for e in on_global if e.value is not None or e.refused]
+    most = [1.0 if e.high is None else e.high for e in on_global if e.value is not None or e.doubt]
     if max(most) < now.low:  # of one attack alone it would say nothing about the others
         text = (
             "It hides each party's own model, and leaves the server with what any party sees. In this run that is "

@@ -16,7 +16,7 @@ from scipy import stats
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.case import below_chance, figure, fpr_missed
+from fedaudit.audit.case import below_chance, figure
 from fedaudit.audit.controls import clusters, right_on, share_right
 from fedaudit.audit.costs import each
 from fedaudit.audit.outlooks import SHADOW
@@ -44,7 +44,7 @@ from fedaudit.types import (
     notice,
     once,
 )
-from fedaudit.words import with_warnings
+from fedaudit.words import fpr_missed, with_warnings
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Isolation:
             curves = {"roc": roc_curve(blocks, confidence=self.settings.confidence)} if party is None else {}
             unit, rounds = self.game.candidates.unit, self.settings.rounds
             looked_at = len(self.settings.attacks) * (1 if party is None else len(self.auditors))
-            warnings = below_chance(name, blocks, found["auc"], looked_at) + fpr_missed(name, blocks, found)
+            warnings = below_chance(name, blocks, found["auc"], looked_at) + fpr_missed(name, found)
             cost = Cost(sum(one.seconds for one in chosen) / sum(one.unit for one in chosen))
             entry = AuditResult(
                 name, "server", "local", unit, party, round=rounds, estimates=found, cost=cost, curves=curves

@@ -11,8 +11,8 @@ from math import isnan
 from typing import Any
 
 from fedaudit.questions import MINUS, metric
-from fedaudit.stats.wording import share, span_text
-from fedaudit.types import AuditResult, Notice, as_notices
+from fedaudit.stats.wording import fpr_of, share, span_text
+from fedaudit.types import AuditResult, Estimate, Notice, as_notices, warning
 
 Figure = Mapping[str, float | None]  # value, low, high
 Wording = str | Callable[..., str]
@@ -36,6 +36,14 @@ def line(notice: Notice) -> str:
 
 def all_words(notices: Iterable[Notice | str]) -> list[str]:
     return [words(notice) for notice in as_notices(notices)]
+
+
+def fpr_missed(attack: str, found: Mapping[str, Estimate]) -> list[Notice]:
+    """A warning for each rate at which far more outsiders were accused than was asked, or far fewer. How many is not
+    said, so that the warnings of many parties are one."""
+    codes = {"more": "fpr-missed", "fewer": "fpr-undershot"}
+    rates = {fpr: tpr.doubt for name, tpr in found.items() if tpr.doubt and (fpr := fpr_of(name)) is not None}
+    return [warning(codes[doubt], attack=attack, fpr=100 * fpr) for fpr, doubt in rates.items()]
 
 
 def with_warnings(result: AuditResult, notices: Sequence[Notice]) -> AuditResult:
@@ -270,10 +278,10 @@ FOUND: dict[str, Wording] = {
     "question-failed-at": "{question} failed from {vantage} on {model} models, and has no result there: {why}",
     "broken-off": "Ctrl-C was pressed while it was measured",
     "below-chance": "{attack} ranks outsiders above members (AUC wholly below 0.5); the score is not flipped.",
-    "fpr-missed": "{attack}: {share:.3g} % of outsiders were accused where {fpr:.4g} % was asked: the records that set "
-    "the threshold are not like those that are reported on, and there is no figure at this rate.",
-    "fpr-undershot": "{attack}: {share:.3g} % of outsiders were accused where {fpr:.4g} % was asked: the records that "
-    "set the threshold are not like those that are reported on, and more may be picked out at this rate.",
+    "fpr-missed": "{attack}: far more than {fpr:.4g} % of outsiders were accused where that was asked: the records that "
+    "set the threshold are not like those that are reported on, and there is no figure at this rate.",
+    "fpr-undershot": "{attack}: far fewer than {fpr:.4g} % of outsiders were accused where that was asked: the records "
+    "that set the threshold are not like those that are reported on, and more may be picked out at this rate.",
     "unscored": "{attack}: {count} of {of} scores are NaN or infinite and were counted as the least suspicious.",
     "ties": lambda vantage, model, attack, share, fpr, values: (
         f"{vantage}, {model} models: {attack}: {share:.0%} of the scores equal the threshold at {fpr:.4g} FPR, and are "
