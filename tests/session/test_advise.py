@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedaudit.audit.score import Scores
 from fedaudit.cli import auditing
 from fedaudit.config.schema import Config, TrackSection, load_config, parse
 from fedaudit.errors import FedauditError
@@ -28,6 +29,7 @@ from fedaudit.session.search import (
     rungs,
 )
 from fedaudit.session.trials import TRIALS, Bench, Trial, train_until
+from fedaudit.stats import Block
 from fedaudit.stats.strongest import proved_ends
 from fedaudit.toml import written
 from fedaudit.types import Vantage
@@ -228,6 +230,35 @@ def test_where_nothing_leaks_it_says_so_after_two_audits(tmp_path: Path, monkeyp
     assert strict.sentences[0].startswith("No attack found anything in this federation as it is")
 
 
+@pytest.mark.parametrize("by", [-99.0, 99.0])
+@pytest.mark.parametrize("from_the_first", [True, False])
+def test_a_figure_that_is_doubted_is_not_taken_for_nothing_found(
+    by: float, from_the_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attack without a figure, or one without an upper end, ended the advice: no attack had found anything."""
+    as_scored, as_confirmed, unlike = Scores.block, Again.unchanged, [from_the_first]
+
+    def moved(*given: Any, **named: Any) -> Block:
+        found = as_scored(*given, **named)
+        return replace(found, calibration=found.calibration + by * unlike[0])
+
+    def confirmed(again: Again) -> list[results.Confirmed]:
+        unlike[0] = True
+        return as_confirmed(again)
+
+    searched = list[bool]()
+    monkeypatch.setattr(trials, "work", in_turn)
+    monkeypatch.setattr(Scores, "block", moved)
+    monkeypatch.setattr(Again, "unchanged", confirmed)
+    monkeypatch.setattr(advising.LeverSearch, "run", lambda *_: searched.append(True) or [])
+    found, _ = advise(harmless(tmp_path), parse_limit("tpr@0.1 < 0.11"), tmp_path, 1, silent, lambda _: None)
+    assert searched == [True]
+    assert (found.tried[0].risk is None) == from_the_first
+    assert "No attack found anything" not in " ".join(found.sentences)
+    if from_the_first:
+        assert found.sentences[0].startswith("No run has a risk that could be compared")
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_subject_level_privacy_is_tried_where_the_data_say_whose_a_record_is(
     known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -242,7 +273,7 @@ def test_subject_level_privacy_is_tried_where_the_data_say_whose_a_record_is(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(trials, "work", in_turn)
-    monkeypatch.setattr(advising, "leaks", lambda *_: True)
+    monkeypatch.setattr(advising, "quiet", lambda *_: False)
     monkeypatch.setattr(advising, "LeverSearch", searching)
     with pytest.raises(KeyboardInterrupt):
         advise(given, parse_limit("auc < 0.501"), tmp_path, 1, silent, lambda _: None)

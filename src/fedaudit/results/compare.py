@@ -384,7 +384,12 @@ def _blocks_behind(scores: Scores | None, of: tuple[str, str, str | None], risk:
         return []
     fpr = fpr_of(risk.name)
     again = auc(blocks) if fpr is None else pooled_tpr(blocks, fpr, prove=False)
-    if again.doubt or again.value is None or risk.value is None or not math.isclose(again.value, risk.value, rel_tol=0, abs_tol=1e-9):
+    if (
+        again.doubt
+        or again.value is None
+        or risk.value is None
+        or not math.isclose(again.value, risk.value, rel_tol=0, abs_tol=1e-9)
+    ):
         return []
     return list(blocks) if fpr is None else able(blocks, fpr)
 

@@ -532,7 +532,8 @@ def _corrected(
 ) -> tuple[float | None, str]:
     """The lower (0) or upper (1) end at another confidence, and what is to be said of it; None if it cannot be computed.
 
-    Former versions did not doubt thresholds. What they stored as a lower end stays one; an upper end is none."""
+    Former versions did not doubt thresholds. A lower end that they stored and that has no value today stays as it is;
+    an upper one is none."""
     stored = entry.estimates[metric]
     if not (metric == "auc" or metric.startswith("tpr@")):  # of another question: from the interval alone
         again = at_confidence(stored, confidence) if stored.kind == "measured" else None
@@ -543,8 +544,10 @@ def _corrected(
     if not blocks:
         return None, ""  # canaries: scores.parquet holds those of records
     again = _estimate(blocks, metric, stored.confidence)
-    same = all(_close(getattr(again, name), getattr(stored, name)) for name in ("value", "low", "high"))
-    if again.doubt and not stored.doubt and _close(again.realised_fpr, stored.realised_fpr):
+    former = again.doubt if stored.doubt is None else None
+    alike = {None: ("value", "low", "high"), "fewer": ("value", "low", "realised_fpr"), "more": ("realised_fpr",)}
+    same = all(_close(getattr(again, name), getattr(stored, name)) for name in alike[former])
+    if same and former == "more":
         return (None if end else proved_ends(stored)[0]), again.reason or ""
     if not same and entry.vantage == "outsider":
         return None, ""  # a defence changes the answers for outsiders, and scores.parquet does not hold those scores
@@ -555,7 +558,7 @@ def _corrected(
             "The two files are not from the same run. Run `fedaudit run` or `fedaudit audit` again.",
             exit_code=REFUSED,
         )
-    return proved_ends(_estimate(blocks, metric, confidence))[end], ""
+    return proved_ends(_estimate(blocks, metric, confidence))[end], (again.reason or "") if former else ""
 
 
 def _estimate(blocks: Sequence[Block], metric: str, confidence: float) -> Estimate:
