@@ -19,8 +19,8 @@ from fedaudit.data.records import dataset
 from fedaudit.questions.record.judge import tied
 from fedaudit.session.prepare import prepare
 from fedaudit.stats import Block, auc
-from fedaudit.types import Role, Vantage
-from fedaudit.words import all_words, words
+from fedaudit.types import Estimate, Role, Vantage, once
+from fedaudit.words import all_words, fpr_missed, words
 from tests.worlds import config, null_world, watch
 
 
@@ -224,8 +224,7 @@ def test_only_a_score_that_saturates_asks_for_scaled_features() -> None:
 def test_thresholds_from_records_of_another_kind_are_told(
     by: float, told: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A figure that is missing, or has no upper end, was explained in its own row alone. Of several parties it is one
-    warning."""
+    """A figure that is missing, or has no upper end, was explained in its own row alone."""
     as_scored = Scores.block
 
     def moved(*given: Any, **named: Any) -> Block:
@@ -239,6 +238,16 @@ def test_thresholds_from_records_of_another_kind_are_told(
     for line in all_words(said):
         how = "more" if by < 0 else "fewer"
         assert line.startswith(f"loss: far {how} than 10 % of outsiders were accused where that was asked: the records")
-    assert len(said) == len(told)
     pooled = next(one for one in audit.results if one.party is None and one.attack == "loss")
     assert pooled.estimates["tpr@0.1"].doubt == {0.0: None, -99.0: "more", 99.0: "fewer"}[by]
+
+
+def test_of_many_parties_whose_thresholds_are_doubted_there_is_one_warning() -> None:
+    """Their shares differ, so that they were as many warnings."""
+    shares = {
+        name: Estimate(name, None, None, None, 0.95, "exact", "measured", 9, 9, realised_fpr=0.5, doubt="more")
+        for name in ("tpr@0.01", "tpr@0.1")
+    }
+    other = {name: replace(one, realised_fpr=0.6) for name, one in shares.items()}
+    assert len(once([*fpr_missed("loss", shares), *fpr_missed("loss", other)])) == 2  # one for each rate
+    assert fpr_missed("loss", {"tpr@0.1": replace(shares["tpr@0.1"], doubt=None)}) == []

@@ -24,10 +24,7 @@ from fedaudit.session import trials
 from fedaudit.session.advise import CONFIRMING, Again, _about, _masking, _places, advise, compared, looking_at, points
 from fedaudit.session.levers import NO_CHANGE, Change, Lever, changed, levers
 from fedaudit.session.run import run
-from fedaudit.session.search import (
-    most_rounds,
-    rungs,
-)
+from fedaudit.session.search import Contender, LeverSearch, most_rounds, rungs
 from fedaudit.session.trials import TRIALS, Bench, Trial, train_until
 from fedaudit.stats import Block
 from fedaudit.stats.strongest import proved_ends
@@ -246,17 +243,31 @@ def test_a_figure_that_is_doubted_is_not_taken_for_nothing_found(
         unlike[0] = True
         return as_confirmed(again)
 
+    def searching(*_: Any) -> list[Contender]:
+        searched.append(True)
+        return []
+
     searched = list[bool]()
     monkeypatch.setattr(trials, "work", in_turn)
     monkeypatch.setattr(Scores, "block", moved)
     monkeypatch.setattr(Again, "unchanged", confirmed)
-    monkeypatch.setattr(advising.LeverSearch, "run", lambda *_: searched.append(True) or [])
+    monkeypatch.setattr(LeverSearch, "run", searching)
     found, _ = advise(harmless(tmp_path), parse_limit("tpr@0.1 < 0.11"), tmp_path, 1, silent, lambda _: None)
     assert searched == [True]
     assert (found.tried[0].risk is None) == from_the_first
     assert "No attack found anything" not in " ".join(found.sentences)
     if from_the_first:
         assert found.sentences[0].startswith("No run has a risk that could be compared")
+
+
+def test_after_a_search_nobody_says_that_nothing_was_searched() -> None:
+    found = results.Confirmed(
+        name=NO_CHANGE.name, points=["limit"], words=NO_CHANGE.words, overrides={}, seed=1, verdict="undecided",
+        meets=False, why_not="", risk=None, risk_before=None, largest_before=None, strongest=None, guarantee=None,
+    )  # fmt: skip
+    own, limit = look(NO_CHANGE.name, 0.95, 0.6), parse_limit("auc < 0.6")
+    for tried, says in (([own], "No attack found anything"), ([own, *FIELD], "None of the changes was confirmed")):
+        assert results.sentences(replace(advice_of(found), tried=tried), limit)[0].startswith(says)
 
 
 @pytest.mark.parametrize("known", [True, False])

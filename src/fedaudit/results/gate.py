@@ -530,7 +530,7 @@ def _below_chance(entry: AuditResult, among: Among, scores: Callable[[], Scores 
 def _corrected(
     entry: AuditResult, metric: str, confidence: float, scores: Scores | None, end: Literal[0, 1]
 ) -> tuple[float | None, str]:
-    """The lower (0) or upper (1) end at another confidence, and what is to be said of it; None if it cannot be computed.
+    """The lower (0) or upper (1) end at another confidence, and what is said of it; None if it cannot be computed.
 
     Former versions did not doubt thresholds. A lower end that they stored and that has no value today stays as it is;
     an upper one is none."""

@@ -185,7 +185,9 @@ class _Missed:
 
 
 def _missed(parts: Sequence[Ranked], evaluation: Numbers) -> _Missed | None:
-    """Do thresholds come from records unlike those that are reported on, from elsewhere for example? The true FPR of a threshold at rank r of n is Beta(r, n - r + 1); that of several is a Beta with the mean and the
+    """Do thresholds come from records unlike those that are reported on, from elsewhere for example?
+
+    The true FPR of a threshold at rank r of n is Beta(r, n - r + 1); that of several is a Beta with the mean and the
     variance of their weighted sum. The number of accused is then beta-binomial."""
     fpr, judged_by = parts[0].fpr, [len(part.block.evaluation) for part in parts]
     if not sum(judged_by):
