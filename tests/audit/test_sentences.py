@@ -9,6 +9,7 @@ import pytest
 from fedaudit.adversary import attacks
 from fedaudit.adversary.reductions import Last
 from fedaudit.audit import Settings
+from fedaudit.audit.case import fpr_missed
 from fedaudit.audit.controls import accuracy, sets_differ, useless
 from fedaudit.audit.score import Scores
 from fedaudit.config.attack_registry import ATTACKS
@@ -20,7 +21,7 @@ from fedaudit.questions.record.judge import tied
 from fedaudit.session.prepare import prepare
 from fedaudit.stats import Block, auc
 from fedaudit.types import Estimate, Role, Vantage, once
-from fedaudit.words import all_words, fpr_missed, words
+from fedaudit.words import all_words, words
 from tests.worlds import config, null_world, watch
 
 

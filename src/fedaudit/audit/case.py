@@ -18,6 +18,7 @@ from fedaudit.questions import Question, named
 from fedaudit.stats import Band, Block, auc, decisions, pooled_tpr
 from fedaudit.stats.paired import Influence, auc_influence, ends_of_difference, on_units, tpr_influence
 from fedaudit.stats.roc import able, estimates
+from fedaudit.stats.wording import fpr_of
 from fedaudit.types import (
     AuditResult,
     Cost,
@@ -130,6 +131,14 @@ def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_a
         return []
     # Without the number, which is shown anyway, so that the report can merge the alarms of many parties.
     return [warning("below-chance", attack=attack)]
+
+
+def fpr_missed(attack: str, found: Mapping[str, Estimate]) -> list[Notice]:
+    """A warning for each rate at which far more outsiders were accused than was asked, or far fewer. How many is not
+    said, so that the warnings of many parties are one."""
+    codes = {"more": "fpr-missed", "fewer": "fpr-undershot"}
+    rates = {fpr: tpr.doubt for name, tpr in found.items() if tpr.doubt and (fpr := fpr_of(name)) is not None}
+    return [warning(codes[doubt], attack=attack, fpr=100 * fpr) for fpr, doubt in rates.items()]
 
 
 def figure(estimate: Estimate) -> dict[str, float | None]:

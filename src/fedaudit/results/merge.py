@@ -27,6 +27,7 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit import __version__
+from fedaudit.audit.case import fpr_missed
 from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import write_atomically
@@ -41,7 +42,7 @@ from fedaudit.stats.wording import fpr_of
 from fedaudit.trace.journal import checksum_of
 from fedaudit.types import AuditResult, Cost, Ending, Estimate, ModelKind, Vantage, VantageName, notice, once
 from fedaudit.types.stored import Count, Many, Number, Whole
-from fedaudit.words import all_words, fpr_missed, with_warnings
+from fedaudit.words import all_words, with_warnings
 from fedaudit.words.headlines import Scene, worded
 
 MANIFEST = "manifest.json"

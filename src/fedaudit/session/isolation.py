@@ -16,7 +16,7 @@ from scipy import stats
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit import Auditor, Settings
-from fedaudit.audit.case import below_chance, figure
+from fedaudit.audit.case import below_chance, figure, fpr_missed
 from fedaudit.audit.controls import clusters, right_on, share_right
 from fedaudit.audit.costs import each
 from fedaudit.audit.outlooks import SHADOW
@@ -44,7 +44,7 @@ from fedaudit.types import (
     notice,
     once,
 )
-from fedaudit.words import fpr_missed, with_warnings
+from fedaudit.words import with_warnings
 
 
 @dataclass(frozen=True)

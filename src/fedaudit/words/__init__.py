@@ -11,8 +11,8 @@ from math import isnan
 from typing import Any
 
 from fedaudit.questions import MINUS, metric
-from fedaudit.stats.wording import fpr_of, share, span_text
-from fedaudit.types import AuditResult, Estimate, Notice, as_notices, warning
+from fedaudit.stats.wording import share, span_text
+from fedaudit.types import AuditResult, Notice, as_notices
 
 Figure = Mapping[str, float | None]  # value, low, high
 Wording = str | Callable[..., str]
@@ -36,14 +36,6 @@ def line(notice: Notice) -> str:
 
 def all_words(notices: Iterable[Notice | str]) -> list[str]:
     return [words(notice) for notice in as_notices(notices)]
-
-
-def fpr_missed(attack: str, found: Mapping[str, Estimate]) -> list[Notice]:
-    """A warning for each rate at which far more outsiders were accused than was asked, or far fewer. How many is not
-    said, so that the warnings of many parties are one."""
-    codes = {"more": "fpr-missed", "fewer": "fpr-undershot"}
-    rates = {fpr: tpr.doubt for name, tpr in found.items() if tpr.doubt and (fpr := fpr_of(name)) is not None}
-    return [warning(codes[doubt], attack=attack, fpr=100 * fpr) for fpr, doubt in rates.items()]
 
 
 def with_warnings(result: AuditResult, notices: Sequence[Notice]) -> AuditResult:

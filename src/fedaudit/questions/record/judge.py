@@ -9,7 +9,7 @@ import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.reductions import Regression
-from fedaudit.audit.case import AUC, TPR, Case, Estimates, OverRounds, below_chance
+from fedaudit.audit.case import AUC, TPR, Case, Estimates, OverRounds, below_chance, fpr_missed
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.score import NO_SCORES, Scores, why_undefined
 from fedaudit.audit.settings import HEADLINE_FPR
@@ -17,7 +17,7 @@ from fedaudit.questions import MINUS, Verdict
 from fedaudit.stats import Block, auc_difference, needed_for_value, roc_curve, tied_share, tpr_difference
 from fedaudit.stats.roc import able, estimates
 from fedaudit.types import AuditResult, Cost, Curve, Floats, ModelKind, Notice, Role, Vantage, notice, warning
-from fedaudit.words import fpr_missed, with_warnings
+from fedaudit.words import with_warnings
 
 SIDES = {"distance-members": (Role.MEMBER,), "distance-nonmembers": (Role.EVALUATION, Role.CALIBRATION)}
 MANY_TIES = 0.03  # of members and calibration records
