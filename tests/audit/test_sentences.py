@@ -9,6 +9,7 @@ import pytest
 from fedaudit.adversary import attacks
 from fedaudit.adversary.reductions import Last
 from fedaudit.audit import Settings
+from fedaudit.audit.case import fpr_missed
 from fedaudit.audit.controls import accuracy, sets_differ, useless
 from fedaudit.audit.score import Scores
 from fedaudit.config.attack_registry import ATTACKS
@@ -19,7 +20,7 @@ from fedaudit.data.records import dataset
 from fedaudit.questions.record.judge import tied
 from fedaudit.session.prepare import prepare
 from fedaudit.stats import Block, auc
-from fedaudit.types import Role, Vantage
+from fedaudit.types import Estimate, Role, Vantage, once
 from fedaudit.words import all_words, words
 from tests.worlds import config, null_world, watch
 
@@ -236,6 +237,18 @@ def test_thresholds_from_records_of_another_kind_are_told(
     said = [one for one in audit.warnings if one.code.startswith("fpr-")]
     assert {one.code for one in said} == told
     for line in all_words(said):
-        assert line.startswith(f"loss: {100 if by < 0 else 0} % of outsiders were accused where 10 % was asked: the")
+        how = "more" if by < 0 else "fewer"
+        assert line.startswith(f"loss: far {how} than 10 % of outsiders were accused where that was asked: the records")
     pooled = next(one for one in audit.results if one.party is None and one.attack == "loss")
-    assert pooled.estimates["tpr@0.1"].refused == (by < 0)
+    assert pooled.estimates["tpr@0.1"].doubt == {0.0: None, -99.0: "more", 99.0: "fewer"}[by]
+
+
+def test_of_many_parties_whose_thresholds_are_doubted_there_is_one_warning() -> None:
+    """Their shares differ, so that they were as many warnings."""
+    shares = {
+        name: Estimate(name, None, None, None, 0.95, "exact", "measured", 9, 9, realised_fpr=0.5, doubt="more")
+        for name in ("tpr@0.01", "tpr@0.1")
+    }
+    other = {name: replace(one, realised_fpr=0.6) for name, one in shares.items()}
+    assert len(once([*fpr_missed("loss", shares), *fpr_missed("loss", other)])) == 2  # one for each rate
+    assert fpr_missed("loss", {"tpr@0.1": replace(shares["tpr@0.1"], doubt=None)}) == []

@@ -150,6 +150,15 @@ def test_where_nothing_was_found_a_larger_audit_is_all_there_is_to_say() -> None
     assert "remains possible" in told["A larger audit"].text
 
 
+@pytest.mark.parametrize("doubt", ["more", "fewer"])
+def test_no_larger_audit_mends_thresholds_from_records_of_another_kind(doubt: str) -> None:
+    results = builder.minimal(0.009, 0.503)
+    results["results"][0]["estimates"]["tpr@0.001"]["doubt"] = doubt
+    (told,) = found(results).values()
+    assert told.title == "Thresholds from records like those that are reported on"
+    assert "fedaudit plan" not in told.text
+
+
 def test_what_was_tried_comes_first_and_is_called_that() -> None:
     """Advice that lies in the run's own folder; the redacted page is written without it, because it names parties."""
     page = render(builder.read(builder.results()), advice=tried())

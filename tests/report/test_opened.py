@@ -126,6 +126,21 @@ def test_the_most_that_a_claim_allows_is_drawn(tmp_path: Path) -> None:
     plot.close("all")
 
 
+def test_rates_without_a_tpr_are_a_gap_and_no_line(tmp_path: Path) -> None:
+    """The points on either side were joined."""
+    plot = _plot()
+    plain = builder.results()
+    for entry in plain["results"]:
+        for end in ("value", "low", "high") if "roc" in entry.get("curves", {}) else ():
+            entry["curves"]["roc"][end][3] = None
+    save(builder.read(plain), tmp_path)
+    drawn = fedaudit.open(tmp_path)
+    (line, *_) = drawn.plot_roc().lines
+    assert np.flatnonzero(np.isnan(np.asarray(line.get_ydata(), float))).tolist() == [3]
+    assert len(np.asarray(line.get_xdata())) == len(drawn._lines()[0][0].finding.curves["roc"].x)
+    plot.close("all")
+
+
 def test_without_the_package_it_says_what_to_install(run: OpenedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(FedauditError, match=r"fedaudit\[notebook\]"):

@@ -2,14 +2,17 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedaudit import report
 from fedaudit.cli.terminal import write_report
 from fedaudit.results.document import REDACTED, Document
 from fedaudit.results.redaction import redacted
+from fedaudit.stats import Block, tpr_at_fpr
 from fedaudit.types import notice, warning
 from fedaudit.words import words
 from tests.report import builder
@@ -55,6 +58,19 @@ def test_S8_names_paths_and_records_are_left_out_and_numbers_stay() -> None:
     kept = [[e.estimates.get("tpr@0.01") for e in found.results] for found in (before, redacted(before))]
     assert kept[0] == kept[1]
     assert "were left out of this report" in page
+
+
+@pytest.mark.parametrize("by", [-3.0, 3.0])
+def test_why_a_figure_is_doubted_stays(by: float) -> None:
+    rng = np.random.default_rng(0)
+    members, outsiders, calibration = (rng.normal(around, 1, 2000) for around in (1.0, 0.0, by))
+    doubted = tpr_at_fpr([Block(members, outsiders, calibration)], 0.01)
+    assert doubted.doubt
+    before = read(builder.results())
+    (first, *others) = before.results
+    first = replace(first, estimates={**first.estimates, "tpr@0.01": doubted})
+    (after, *_) = redacted(replace(before, results=[first, *others])).results
+    assert after.estimates["tpr@0.01"] == doubted
 
 
 NAMES = ["o'Brien's \"ward\"", "x" * 200, "outsiders", "n@n 7, a/b.csv", "Left out", "models"]

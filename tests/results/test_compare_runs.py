@@ -12,7 +12,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.results.compare import compare
 from fedaudit.stats.strongest import allowed
 from tests import sealed
-from tests.report.builder import bare_run, estimate, guarantee
+from tests.report.builder import bare_run, entry, estimate, guarantee
 
 
 def save(folder: Path, accuracy: float, risks: dict[str, float], epsilon: float | None = None, **change: Any) -> Path:
@@ -71,6 +71,25 @@ def test_runs_without_accuracy_or_risk_are_said_not_to_be_ranked(tmp_path: Path)
     assert [row.best for row in found.rows] == [False, False]
     assert "accuracy (a regression has none): a." in found.notes[0]
     assert found.notes[1].endswith(": b.")
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("doubt", ["more", "fewer"])
+def test_a_run_with_a_figure_that_is_doubted_is_not_ranked(doubt: str, beside: bool, tmp_path: Path) -> None:
+    """It was ranked by what else it had, or by a value at another rate, and seemed the best."""
+    runs = [save(tmp_path / "a", 0.3, {"client": 0.05}), save(tmp_path / "b", 0.3, {"client": 0.01, "server": 0.02})]
+    document = json.loads((runs[1] / "results.json").read_text())
+    none = {"value": None, "low": None, "high": None} if doubt == "more" else {"high": 1.0}
+    doubted = {"tpr@0.01": estimate(0.001, 0.0) | none | {"doubt": doubt}}
+    if beside:
+        document["results"] = [entry("loss", "server", 0.0, 0.5, model="local") | {"estimates": doubted}]
+    else:
+        document["headlines"][1]["estimates"] = doubted
+    sealed.write(runs[1] / "results.json", json.dumps(document))
+    found = compare(runs)
+    assert [(row.risk is None, row.best) for row in found.rows] == [(False, True), (True, False)]
+    assert found.rows[1].risks.keys() == {"client"}
+    assert "Not ranked, because there is no risk at 1 % FPR: b." in found.notes
 
 
 def test_allowed() -> None:

@@ -16,6 +16,7 @@ from tests.report.builder import bare_run, estimate
 
 MEMBERS, OTHERS, CALIBRATION = 600, 100, 900
 ROLES = np.repeat(["member", "evaluation", "calibration"], [MEMBERS, OTHERS, CALIBRATION])
+MANY = np.repeat(["member", "evaluation", "calibration"], [600, 4000, 900])
 
 
 def scored(rng: np.random.Generator, shift: float, common: Floats, alike: float = 0.95) -> Floats:
@@ -23,8 +24,8 @@ def scored(rng: np.random.Generator, shift: float, common: Floats, alike: float 
     return np.asarray(np.sqrt(alike) * common + np.sqrt(1 - alike) * own + shift * (ROLES == "member"), np.float64)
 
 
-def save(folder: Path, scores: Floats, order: np.ndarray, with_scores: bool = True) -> Path:
-    sets = [scores[role == ROLES] for role in ("member", "evaluation", "calibration")]
+def save(folder: Path, scores: Floats, order: np.ndarray, with_scores: bool = True, roles: np.ndarray = ROLES) -> Path:
+    sets = [scores[role == roles] for role in ("member", "evaluation", "calibration")]
     found = tpr_at_fpr([Block(sets[0], sets[1], sets[2])], 0.01)
     told = estimate(found.value) | {"low": found.low, "high": found.high}
     headline = {
@@ -40,10 +41,21 @@ def save(folder: Path, scores: Floats, order: np.ndarray, with_scores: bool = Tr
     sealed.write(folder / "results.json", json.dumps(document))
     if with_scores:
         part = {"id": np.array([f"record-{i}" for i in range(len(scores))])[order], "subject": None, "party": "a",
-                "role": ROLES[order], "attack": "loss", "model": "global", "score": scores[order],
+                "role": roles[order], "attack": "loss", "model": "global", "score": scores[order],
                 "reference": np.zeros(len(scores), bool)}  # fmt: skip
         save_scores([part], folder)
     return folder
+
+
+@pytest.mark.parametrize("doubted", [False, True])
+def test_a_figure_at_another_rate_is_not_subtracted(doubted: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    scores = [rng.normal(size=len(MANY)) + 2.0 * (MANY == "member") for _ in "ab"]
+    scores[1] += 3.0 * doubted * (MANY == "calibration")
+    folders = [
+        save(tmp_path / name, own, np.arange(len(MANY)), roles=MANY) for name, own in zip("ab", scores, strict=True)
+    ]
+    assert [gap.metric for gap in compare(folders).differences] == ["tpr@0.01"] * (not doubted)
 
 
 def runs(tmp_path: Path, with_scores: bool) -> list[Path]:
@@ -139,7 +151,8 @@ def test_the_gate_corrects_a_figure_that_leaves_out_a_party_that_is_too_small() 
     entry = AuditResult(
         "loss", "server", "local", "record", None, round=5, estimates=estimates, cost=Cost(1.0), warnings=[]
     )
-    low = _corrected(entry, "tpr@0.01", 0.99, scores, 0)
+    low, note = _corrected(entry, "tpr@0.01", 0.99, scores, 0)
+    assert note == ""
     assert found.guaranteed is not None
     assert low is not None
     assert 0 < low < found.guaranteed[0]

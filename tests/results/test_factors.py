@@ -187,6 +187,31 @@ def test_a_lucky_seed_is_no_point_of_its_own(tmp_path: Path, key: str) -> None:
     assert "seed" not in section.replace("differ in their seeds alone", "")
 
 
+@pytest.mark.parametrize("doubted", [["b2"], ["b1", "b2"], ["b0", "b1", "b2"]])
+def test_seeds_whose_risk_is_doubted_are_no_part_of_a_mean(tmp_path: Path, doubted: list[str]) -> None:
+    """An attack beside the one that is quoted: by how much more it finds nobody knows."""
+    with_tpr(made(tmp_path, SHIFTS, RIGHT), ALL_TPR)
+    for cell in doubted:
+        whole = load(tmp_path / CELLS / cell)
+        refused = replace(EXAMPLE, value=None, low=None, high=None, doubt="more")
+        other = replace(whole.results[0], attack="fta-loss", estimates={"tpr@0.01": refused})
+        save(replace(whole, results=[*whole.results, other]), tmp_path / CELLS / cell)
+    _, risky = frontier(outcomes(tmp_path))
+    left = [risk for cell, risk in ALL_TPR.items() if cell[0] == "b" and cell not in doubted]
+    assert (risky.cells, risky.row.best) == (len(left), bool(left))
+    assert (risky.row.risk.value if risky.row.risk else None) == (pytest.approx(np.mean(left)) if left else None)
+
+
+def test_cells_with_a_quoted_figure_that_is_doubted_are_compared_by_their_auc(tmp_path: Path) -> None:
+    found = with_tpr(made(tmp_path, SHIFTS, RIGHT), ALL_TPR)
+    assert metric_of(found) == "tpr@0.01"
+    whole = load(tmp_path / CELLS / "b2")
+    doubted = replace(whole.headlines[0].estimates["tpr@0.01"], high=1.0, doubt="fewer")
+    quoted = replace(whole.headlines[0], estimates={**whole.headlines[0].estimates, "tpr@0.01": doubted})
+    save(replace(whole, headlines=[quoted]), tmp_path / CELLS / "b2")
+    assert metric_of(outcomes(tmp_path)) == "auc"
+
+
 EXAMPLE = Estimate("tpr@0.01", 0.0, 0.0, 0.0, 0.95, "exact", "measured", 100, 100)
 
 

@@ -4,17 +4,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from fedaudit.errors import FedauditError
+from fedaudit.results import merge as merging
 from fedaudit.results.document import load
 from fedaudit.results.merge import MANIFEST, Manifest, RunAttack, hand_over, merge, read_site
 from fedaudit.results.schema import as_text, plain, read_file
-from fedaudit.results.scores import load_scores
+from fedaudit.results.scores import blocks_of, load_scores
+from fedaudit.stats import Block
 from fedaudit.types import AuditResult, Estimate
+from fedaudit.words import all_words
 from tests.command import fedaudit
 
 ATTACKS = '["loss", "fta-confidence", "matched-filter", "gradient-cosine"]'
@@ -108,6 +112,24 @@ def test_ranks_are_enough_for_local_models(pooled: Path, tmp_path: Path) -> None
     for key, (estimates, beside) in whole.items():  # a threshold is a score, and here it is a rank
         assert_same(mine[key][0], estimates, but=("threshold",))
         assert_same(mine[key][1], beside, but=("threshold",))
+
+
+def test_thresholds_from_records_of_another_kind_are_told_as_in_a_run(
+    pooled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def moved(*given: Any) -> list[Block]:
+        return [replace(block, calibration=block.calibration - 99) for block in blocks_of(*given)]
+
+    folders = sites(pooled, tmp_path)
+    assert merge(folders, "all")[0].warnings == []
+    monkeypatch.setattr(merging, "blocks_of", moved)
+    merged, _ = merge(folders, "all")
+    told = [one for one in merged.all_told() if one.level == "warning"]
+    assert merged.warnings == all_words(told)
+    assert "loss: far more than 10 % of outsiders were accused where that was asked: the" in " ".join(merged.warnings)
+    assert {one.data["attack"] for one in told} == set(json.loads(ATTACKS))
+    assert all(entry.told for entry in merged.results if entry.estimates["tpr@0.1"].doubt)
+    assert {entry.party for entry in merged.results if entry.told} == {None, *(p.name for p in merged.run.parties)}
 
 
 def test_no_name_is_handed_over(pooled: Path, tmp_path: Path) -> None:

@@ -7,20 +7,22 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fedaudit.errors import FedauditError
 from fedaudit.report import sections, words
 from fedaudit.report.values import cleaned
 from fedaudit.results.document import Document, Failure, save
 from fedaudit.results.gate import FAILED, UNDECIDED, Decision, judge, parse_rule, parse_rules
 from fedaudit.results.limits import crossed, party_rule
 from fedaudit.results.scores import save_scores
-from fedaudit.stats import Block
+from fedaudit.stats import Block, roc
 from fedaudit.stats.roc import estimates
 from fedaudit.stats.strongest import RANK, Heard, Shares, chosen, strongest
 from fedaudit.types import AuditResult, Cost, Estimate, Role
 from fedaudit.words.headlines import Scene, worded
+from tests import sealed
 from tests.report.builder import bare_run
 
 PRIMARY, OTHERS = "matched-filter", ("fusion", "loss", "round-gain")
@@ -29,43 +31,49 @@ SEVERITY = {Decision.SAFE: 0, Decision.UNDECIDED: 1, Decision.VIOLATED: 2}
 GRADES = {"not known": 0, "nothing found": 0, "alarm": 0, "a little": 1, "some": 2, "most": 3, "nearly everybody": 4}
 TONES = {"unknown": 0, "none": 0, "alarm": 0, "warn": 0, "weak": 1, "found": 2}
 SIZES = {Role.MEMBER: 150, Role.EVALUATION: 130, Role.CALIBRATION: 220}
+FEW = 8.0  # a shift from which on it is that of every seventh member alone: they are picked out, and the AUC is small
+ALIKE: Mapping[str, float] = {}  # by attack, where the records that set its threshold lie, if not at 0
 ENOUGH = SIZES | {Role.EVALUATION: 900}  # to see that records which set the threshold are of another kind
 
 
-def scores(shift: float, seed: int, unlike: float = 0.0) -> dict[Role, np.ndarray]:
+def scores(shift: float, seed: int, unlike: float, sizes: Mapping[Role, int]) -> dict[Role, np.ndarray]:
     """Outsiders around 0, members around the shift, and the records that set the threshold around `unlike`."""
-    rng, around = np.random.default_rng(seed), {Role.MEMBER: shift, Role.CALIBRATION: unlike}
-    sizes = ENOUGH if unlike else SIZES
-    return {role: rng.normal(around.get(role, 0.0), 1, size) for role, size in sizes.items()}
+    rng, around = np.random.default_rng(seed), {Role.CALIBRATION: unlike}
+    found = {role: rng.normal(around.get(role, 0.0), 1, size) for role, size in sizes.items()}
+    found[Role.MEMBER] += shift * (np.arange(sizes[Role.MEMBER]) % 7 == 0 if shift >= FEW else 1.0)
+    return found
+
+
+def drawn(shifts: Mapping[str, float], seed: int, unlike: Mapping[str, float]) -> dict[str, dict[Role, np.ndarray]]:
+    """By attack."""
+    sizes = ENOUGH if any(unlike.values()) else SIZES
+    return {
+        name: scores(shifts[name], seed + number, unlike.get(name, 0.0), sizes)
+        for number, name in enumerate((PRIMARY, *OTHERS))
+    }
 
 
 def block(found: Mapping[Role, np.ndarray]) -> Block:
     return Block(found[Role.MEMBER], found[Role.EVALUATION], found[Role.CALIBRATION])
 
 
-def heard(shifts: Mapping[str, float], seed: int, unlike: float = 0.0) -> list[Heard]:
+def heard(shifts: Mapping[str, float], seed: int, unlike: Mapping[str, float] = ALIKE) -> list[Heard]:
     """Every attack as an audit from one vantage hears it."""
     shares = Shares.among(0.95, 2, 2 * len(OTHERS))
     said = []
-    for number, name in enumerate((PRIMARY, *OTHERS)):
-        blocks = [block(scores(shifts[name], seed + number, unlike))]
+    for name, found in drawn(shifts, seed, unlike).items():
+        blocks = [block(found)]
         decisive = estimates(blocks, (FPR,), shares.of(name == PRIMARY))
         own = estimates(blocks, (FPR,), 0.95) if name == PRIMARY else decisive
         said.append(Heard(name, "global", own, decisive, name == PRIMARY))
     return said
 
 
-def written(folder: Path, shifts: Mapping[str, float], seed: int, unlike: float = 0.0) -> Document:
+def written(folder: Path, shifts: Mapping[str, float], seed: int, unlike: Mapping[str, float] = ALIKE) -> Document:
     """A run with these attacks, as `fedaudit run` leaves it: results.json and scores.parquet."""
     said = heard(shifts, seed, unlike)
-    drawn = {name: scores(shifts[name], seed + number, unlike) for number, name in enumerate((PRIMARY, *OTHERS))}
-    blocks = {name: block(found) for name, found in drawn.items()}
-    results = [
-        AuditResult(
-            name, "client", "global", "record", None, round=5, estimates=estimates([b], (FPR,), 0.95), cost=Cost(0.1)
-        )
-        for name, b in blocks.items()
-    ]
+    by_attack = drawn(shifts, seed, unlike)
+    results = [pooled(name, estimates([block(found)], (FPR,), 0.95)) for name, found in by_attack.items()]
     quoted = chosen({"client": said}, len(said))
     headlines = worded(quoted.headlines, Scene(results, 5, quoted.name, primary=quoted.primary, average=quoted.average))
     bare = Document.from_json({"schema": 1, "run": bare_run(), "headlines": [], "results": [], "warnings": []})
@@ -73,7 +81,7 @@ def written(folder: Path, shifts: Mapping[str, float], seed: int, unlike: float 
     document = replace(bare, run=replace(bare.run, config=config), headlines=headlines, results=results)
     save(document, folder)
     parts = []
-    for name, found in drawn.items():
+    for name, found in by_attack.items():
         roles = np.concatenate([np.full(len(values), role.value) for role, values in found.items()])
         column = {"party": "a", "attack": name, "model": "global", "subject": None, "role": roles}
         ids = np.array([f"r{i}" for i in range(len(roles))])
@@ -83,35 +91,90 @@ def written(folder: Path, shifts: Mapping[str, float], seed: int, unlike: float 
     return document
 
 
-def all_verdicts(shifts: Mapping[str, float], seed: int, limits: tuple[str, ...], unlike: float = 0.0) -> list[int]:
-    """How severe everything is that speaks of a run: tone, grade, page, each gate, each halt."""
+def pooled(name: str, found: Mapping[str, Estimate]) -> AuditResult:
+    return AuditResult(name, "client", "global", "record", None, round=5, estimates=found, cost=Cost(0.1))
+
+
+LIMITS = ("auc > 0.6", "tpr@0.05 > 0.1", "tpr@0.05 > 0.5")
+
+
+def all_verdicts(
+    shifts: Mapping[str, float], seed: int, unlike: Mapping[str, float] = ALIKE
+) -> tuple[list[int], list[bool]]:
+    """How severe everything is that speaks of a run (tone, grade, page, each gate, each halt), and which of these say
+    that all is well."""
     with TemporaryDirectory() as folder:
         document = written(Path(folder), shifts, seed, unlike)
-        gates = [SEVERITY[judge(Path(folder), [parse_rule(limit)]).verdict] for limit in limits]
+        gates = [SEVERITY[judge(Path(folder), [parse_rule(limit)]).verdict] for limit in LIMITS]
     page = cleaned(document)
     tone = sections.tone(page, words.findings(page))
-    halts = [int(crossed(party_rule(limit), heard(shifts, seed, unlike)) is not None) for limit in limits]
+    halts = [int(crossed(party_rule(limit), heard(shifts, seed, unlike)) is not None) for limit in LIMITS]
     (headline,) = document.headlines
-    return [TONES[headline.tone], GRADES[headline.grade or "not known"], TONES[tone], *gates, *halts]
+    grade = headline.grade or "not known"
+    well = [headline.tone == "none", grade == "nothing found", tone == "none", *(gate == 0 for gate in gates)]
+    return [TONES[headline.tone], GRADES[grade], TONES[tone], *gates, *halts], well
+
+
+EACH = st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0, 2.0, 3.5, FEW]), min_size=4, max_size=4)
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(
-    shifts=st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0, 2.0, 3.5]), min_size=4, max_size=4),
+    shifts=EACH,
     raised=st.integers(0, 3),
     by=st.sampled_from([0.5, 1.0, 3.0]),
     seed=st.integers(0, 10_000),
-    unlike=st.sampled_from([0.0, -2.0, -0.5, 0.5, 2.0]),
+    unlike=st.lists(st.sampled_from([0.0, 0.0, -2.0, -0.5, 0.5, 2.0]), min_size=4, max_size=4),
 )
 def test_T29_raising_the_scores_of_any_attack_never_makes_a_verdict_milder(
-    shifts: list[float], raised: int, by: float, seed: int, unlike: float
+    shifts: list[float], raised: int, by: float, seed: int, unlike: list[float]
 ) -> None:
     names = (PRIMARY, *OTHERS)
     before = dict(zip(names, shifts, strict=True))
     after = before | {names[raised]: before[names[raised]] + by}
-    limits = ("auc > 0.6", "tpr@0.05 > 0.1", "tpr@0.05 > 0.5")
-    severe = [all_verdicts(shifts, seed, limits, unlike) for shifts in (before, after)]
-    assert all(old <= new for old, new in zip(*severe, strict=True))
+    aside = dict(zip(names, unlike, strict=True))
+    (old, was_well), (new, is_well) = (all_verdicts(shifts, seed, aside) for shifts in (before, after))
+    assert all(a <= b for a, b in zip(old, new, strict=True))
+    assert all(a >= b for a, b in zip(was_well, is_well, strict=True))
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    shifts=EACH,
+    raised=st.integers(0, 3),
+    by=st.sampled_from([0.5, 1.0, 3.0]),
+    seed=st.integers(0, 10_000),
+    unlike=st.lists(st.sampled_from([0.0, 0.0, -2.0, -0.5]), min_size=4, max_size=4),
+)
+@example([0.0, 0.0, FEW, 0.0], 2, 3.0, 31, [0.0] * 4)
+def test_T29_raising_members_and_outsiders_together_never_makes_anything_look_well(
+    shifts: list[float], raised: int, by: float, seed: int, unlike: list[float]
+) -> None:
+    """They are as far from each other as before, and farther from the records that set the threshold: a figure may be
+    lost by that, and with it what was found, but nobody may take that for good news."""
+    names = (PRIMARY, *OTHERS)
+    before = dict(zip(names, unlike, strict=True))
+    after = before | {names[raised]: before[names[raised]] - by}
+    both = dict(zip(names, shifts, strict=True))
+    (_, was_well), (_, is_well) = (all_verdicts(both, seed, aside) for aside in (before, after))
+    assert all(a >= b for a, b in zip(was_well, is_well, strict=True))
+
+
+@pytest.mark.parametrize("doubted", [PRIMARY, "loss"])
+@pytest.mark.parametrize("by", [-3.0, 3.0])
+def test_T29_nothing_found_is_not_said_beside_a_figure_that_is_doubted(doubted: str, by: float, tmp_path: Path) -> None:
+    """Neither of the primary attack, whose share is none by a threshold far too high, nor of another."""
+    quiet = dict.fromkeys((PRIMARY, *OTHERS), 0.0)
+    assert written(tmp_path, quiet, 31).headlines[0].tone == "none"
+    (headline,) = written(tmp_path, quiet, 31, {doubted: by}).headlines
+    assert (headline.attack, headline.tone, headline.grade) == (PRIMARY, "unknown", "not known")
+    assert "of the outsiders are accused where 0.05 was asked: the records that set the" in headline.sentence
+    assert doubted == PRIMARY or "; by loss, " in headline.sentence
+    assert "othing beyond chance" not in headline.sentence
+
+
+def of_all(unlike: float) -> dict[str, float]:
+    return dict.fromkeys((PRIMARY, *OTHERS), unlike)
 
 
 @pytest.mark.parametrize("leaky", [PRIMARY, "loss"])
@@ -121,7 +184,7 @@ def test_T29_no_leak_passes_a_gate_because_other_records_set_the_threshold(
 ) -> None:
     """Whether far more outsiders are accused than was asked, or far fewer. The attack beside the primary one had no
     value then, and the gate passed without it."""
-    document = written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 0.0) | {leaky: 3.0}, 31, unlike)
+    document = written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 0.0) | {leaky: 3.0}, 31, of_all(unlike))
     found = judge(tmp_path, [parse_rule("tpr@0.05 > 0.2")])
     assert found.exit_code == (UNDECIDED if unlike else FAILED)
     (of_it,) = (finding for finding in found.findings if finding.attack == leaky)
@@ -133,8 +196,46 @@ def test_T29_no_leak_passes_a_gate_because_other_records_set_the_threshold(
     assert document.headlines[0].tone == ("weak" if unlike else "found")
 
 
+@pytest.mark.parametrize("unlike", [-3.0, 3.0])
+def test_a_run_of_a_former_version_that_doubted_no_threshold_stays_violated(
+    unlike: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Computed again, its figure is doubted, and the two files were said to be from different runs."""
+    shifts = dict.fromkeys((PRIMARY, *OTHERS), 6.0)
+    with monkeypatch.context() as former:
+        former.setattr(roc, "_missed", lambda *_: None)
+        document = written(tmp_path, shifts, 31, of_all(unlike))
+    stored = document.results[0].estimates[NAME]
+    assert (stored.doubt, stored.guaranteed is None) == (None, False)
+    found = judge(tmp_path, [parse_rule("tpr@0.05 > 0.2")])
+    assert found.exit_code == FAILED
+    assert all("of the outsiders are accused where 0.05 was asked" in finding.note for finding in found.findings)
+    assert stored.guaranteed
+    low = found.findings[0].low
+    assert low is not None
+    assert (low == stored.guaranteed[0]) if unlike < 0 else (low < stored.guaranteed[0])  # the error is shared
+    (tmp_path / "other").mkdir()
+    written(tmp_path / "other", shifts, 32, of_all(unlike))
+    sealed.write(tmp_path / "scores.parquet", (tmp_path / "other" / "scores.parquet").read_bytes())
+    with pytest.raises(FedauditError, match="scores-differ"):
+        judge(tmp_path, [parse_rule("tpr@0.05 > 0.2")])
+
+
+def test_what_a_former_version_kept_for_sure_by_a_doubted_threshold_is_not_sure_where_it_is_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as former:
+        former.setattr(roc, "_missed", lambda *_: None)
+        written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 0.0), 31, of_all(3.0))
+    rules = parse_rules("tpr@0.05 > 0.9 and auc > 0.1")
+    found = judge(tmp_path, rules)
+    assert found.exit_code == UNDECIDED
+    note = next(finding.note for finding in found.findings if finding.rule.metric == NAME)
+    assert "of the outsiders are accused where 0.05 was asked" in note
+
+
 def test_a_leak_that_is_found_in_spite_of_few_accusations_stays_found(tmp_path: Path) -> None:
-    document = written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 6.0), 31, 3.0)
+    document = written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 6.0), 31, of_all(3.0))
     (headline,) = document.headlines
     assert (headline.tone, headline.estimates[NAME].high) == ("found", 1.0)
     assert judge(tmp_path, [parse_rule("tpr@0.05 > 0.2")]).exit_code == FAILED
@@ -274,6 +375,16 @@ def test_what_remains_possible_is_the_largest_of_all_attacks(tmp_path: Path) -> 
     document = written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 0.0), 3)
     most = max(entry.estimates[NAME].high or 0.0 for entry in document.results)
     assert f"up to {100 * most:.1f} % remains possible" in document.headlines[0].sentence
+
+
+def test_all_remains_possible_where_an_attack_has_no_figure_because_of_its_threshold() -> None:
+    """It dropped out of the largest: 3 % remained possible, although another attack was refused."""
+    fine = of(PRIMARY, True, (0.02, 0.0, 0.03), (0.5, 0.45, 0.55))
+    refused = replace(fine.estimates[NAME], value=None, low=None, high=None, doubt="more")
+    quoted = chosen({"client": [fine]}, 1)
+    for estimate, most in ((refused, "100 %"), (replace(refused, doubt=None), "3.0 %")):
+        (headline,) = worded(quoted.headlines, Scene([pooled("loss", {NAME: estimate})], 5, NAME))
+        assert f"up to {most} remains possible" in headline.sentence
 
 
 def test_conditions_that_are_joined_share_the_error_of_passing(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedaudit.audit.score import Scores
 from fedaudit.cli import auditing
 from fedaudit.config.schema import Config, TrackSection, load_config, parse
 from fedaudit.errors import FedauditError
@@ -23,11 +24,9 @@ from fedaudit.session import trials
 from fedaudit.session.advise import CONFIRMING, Again, _about, _masking, _places, advise, compared, looking_at, points
 from fedaudit.session.levers import NO_CHANGE, Change, Lever, changed, levers
 from fedaudit.session.run import run
-from fedaudit.session.search import (
-    most_rounds,
-    rungs,
-)
+from fedaudit.session.search import Contender, LeverSearch, most_rounds, rungs
 from fedaudit.session.trials import TRIALS, Bench, Trial, train_until
+from fedaudit.stats import Block
 from fedaudit.stats.strongest import proved_ends
 from fedaudit.toml import written
 from fedaudit.types import Vantage
@@ -228,6 +227,49 @@ def test_where_nothing_leaks_it_says_so_after_two_audits(tmp_path: Path, monkeyp
     assert strict.sentences[0].startswith("No attack found anything in this federation as it is")
 
 
+@pytest.mark.parametrize("by", [-99.0, 99.0])
+@pytest.mark.parametrize("from_the_first", [True, False])
+def test_a_figure_that_is_doubted_is_not_taken_for_nothing_found(
+    by: float, from_the_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attack without a figure, or one without an upper end, ended the advice: no attack had found anything."""
+    as_scored, as_confirmed, unlike = Scores.block, Again.unchanged, [from_the_first]
+
+    def moved(*given: Any, **named: Any) -> Block:
+        found = as_scored(*given, **named)
+        return replace(found, calibration=found.calibration + by * unlike[0])
+
+    def confirmed(again: Again) -> list[results.Confirmed]:
+        unlike[0] = True
+        return as_confirmed(again)
+
+    def searching(*_: Any) -> list[Contender]:
+        searched.append(True)
+        return []
+
+    searched = list[bool]()
+    monkeypatch.setattr(trials, "work", in_turn)
+    monkeypatch.setattr(Scores, "block", moved)
+    monkeypatch.setattr(Again, "unchanged", confirmed)
+    monkeypatch.setattr(LeverSearch, "run", searching)
+    found, _ = advise(harmless(tmp_path), parse_limit("tpr@0.1 < 0.11"), tmp_path, 1, silent, lambda _: None)
+    assert searched == [True]
+    assert (found.tried[0].risk is None) == from_the_first
+    assert "No attack found anything" not in " ".join(found.sentences)
+    if from_the_first:
+        assert found.sentences[0].startswith("No run has a risk that could be compared")
+
+
+def test_after_a_search_nobody_says_that_nothing_was_searched() -> None:
+    found = results.Confirmed(
+        name=NO_CHANGE.name, points=["limit"], words=NO_CHANGE.words, overrides={}, seed=1, verdict="undecided",
+        meets=False, why_not="", risk=None, risk_before=None, largest_before=None, strongest=None, guarantee=None,
+    )  # fmt: skip
+    own, limit = look(NO_CHANGE.name, 0.95, 0.6), parse_limit("auc < 0.6")
+    for tried, says in (([own], "No attack found anything"), ([own, *FIELD], "None of the changes was confirmed")):
+        assert results.sentences(replace(advice_of(found), tried=tried), limit)[0].startswith(says)
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_subject_level_privacy_is_tried_where_the_data_say_whose_a_record_is(
     known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -242,7 +284,7 @@ def test_subject_level_privacy_is_tried_where_the_data_say_whose_a_record_is(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(trials, "work", in_turn)
-    monkeypatch.setattr(advising, "leaks", lambda *_: True)
+    monkeypatch.setattr(advising, "quiet", lambda *_: False)
     monkeypatch.setattr(advising, "LeverSearch", searching)
     with pytest.raises(KeyboardInterrupt):
         advise(given, parse_limit("auc < 0.501"), tmp_path, 1, silent, lambda _: None)

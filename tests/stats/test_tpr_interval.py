@@ -230,7 +230,7 @@ def reported_at(shift: float) -> list[Block]:
 
 def test_thresholds_that_accuse_too_many_have_no_tpr() -> None:
     found = tpr_at_fpr(reported_at(1.0), 0.01)
-    assert (found.value, found.low, found.guaranteed, found.refused) == (None, None, None, True)
+    assert (found.value, found.low, found.guaranteed, found.doubt) == (None, None, None, "more")
     assert (found.reason or "").startswith("0.082 of the outsiders are accused where 0.01 was asked: the records")
     assert found.realised_fpr == pytest.approx(0.082, abs=1e-4)
 
@@ -238,10 +238,10 @@ def test_thresholds_that_accuse_too_many_have_no_tpr() -> None:
 def test_thresholds_that_accuse_too_few_keep_the_lower_ends() -> None:
     """What is picked out at a smaller rate is picked out at the rate that was asked, and more may be."""
     alike, found = tpr_at_fpr(reported_at(0.0), 0.01), tpr_at_fpr(reported_at(-2.0), 0.01)
-    assert alike.reason is None
+    assert (alike.reason, alike.doubt) == (None, None)
     assert alike.guaranteed is not None
     assert (found.value, found.low, found.guaranteed) == (alike.value, alike.low, (alike.guaranteed[0], 1.0))
-    assert (found.high, found.refused) == (1.0, False)
+    assert (found.high, found.doubt) == (1.0, "fewer")
     assert "and more may be picked out at the rate that was asked" in (found.reason or "")
     assert tpr_at_fpr(reported_at(-2.0), 0.01, prove=False).guaranteed is None
 

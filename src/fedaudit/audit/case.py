@@ -17,7 +17,7 @@ from fedaudit.errors import OF_OTHERS, say
 from fedaudit.questions import Question, named
 from fedaudit.stats import Band, Block, auc, decisions, pooled_tpr
 from fedaudit.stats.paired import Influence, auc_influence, ends_of_difference, on_units, tpr_influence
-from fedaudit.stats.roc import able, estimates, unlike
+from fedaudit.stats.roc import able, estimates
 from fedaudit.stats.wording import fpr_of
 from fedaudit.types import (
     AuditResult,
@@ -133,15 +133,12 @@ def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_a
     return [warning("below-chance", attack=attack)]
 
 
-def fpr_missed(attack: str, blocks: Sequence[Block], found: Estimates) -> list[Notice]:
-    """A warning for each rate at which far more outsiders were accused than was asked, or far fewer."""
-    told = []
-    for name, tpr in found.items():
-        fpr = fpr_of(name)
-        if fpr is not None and tpr.realised_fpr is not None and (doubt := unlike(blocks, fpr)):
-            shares = {"share": 100 * doubt.realised, "fpr": 100 * fpr}
-            told.append(warning("fpr-undershot" if doubt.fewer else "fpr-missed", attack=attack, **shares))
-    return told
+def fpr_missed(attack: str, found: Mapping[str, Estimate]) -> list[Notice]:
+    """A warning for each rate at which far more outsiders were accused than was asked, or far fewer. How many is not
+    said, so that the warnings of many parties are one."""
+    codes = {"more": "fpr-missed", "fewer": "fpr-undershot"}
+    rates = {fpr: tpr.doubt for name, tpr in found.items() if tpr.doubt and (fpr := fpr_of(name)) is not None}
+    return [warning(codes[doubt], attack=attack, fpr=100 * fpr) for fpr, doubt in rates.items()]
 
 
 def figure(estimate: Estimate) -> dict[str, float | None]:

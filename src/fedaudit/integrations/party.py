@@ -336,10 +336,11 @@ class Watch:
             return because("failed", attack.name, auditor.failed[attack.name])
         said = auditor.after(index, self.vantage, model, rule.text)
         heard = [(one.primary, found) for one in said if (found := one.decisive.get(rule.metric))]
-        refused = next((found for _, found in heard if found.refused), None)
-        estimate = refused or next((found for primary, found in heard if primary), None)
+        doubted = next((found for _, found in heard if found.doubt), None)
+        estimate = doubted or next((found for primary, found in heard if primary), None)
         if estimate is not None:
-            return None if estimate.low is not None else because("no-interval", why=estimate.reason or "")
+            settled = estimate.low is not None and not doubted
+            return None if settled else because("no-interval", why=estimate.reason or "")
         seen = auditor.outlooks.sight(self.vantage, model, self.party).rounds
         needed = getattr(attack, "degree", 1) + 1  # one point has no slope, two have no curvature
         return None if seen < needed else because("no-value", attack.name, rounds=seen)

@@ -76,7 +76,7 @@ def _secure_aggregation(results: Results, found: list[Finding], name: str | None
         return None
     figures = f"{full_text(metric, left)}, against {full_text(metric, now)} from the parties' own models"
     measure = f"{words.measure(metric)[0].lower()}{words.measure(metric)[1:]}" if metric != "auc" else "AUC"
-    most = [1.0 if e.high is None else e.high for e in on_global if e.value is not None or e.refused]
+    most = [1.0 if e.high is None else e.high for e in on_global if e.value is not None or e.doubt]
     if max(most) < now.low:  # of one attack alone it would say nothing about the others
         text = (
             "It hides each party's own model, and leaves the server with what any party sees. In this run that is "
@@ -190,6 +190,13 @@ def _larger_audit(results: Results, found: list[Finding], name: str | None) -> H
     """Where nothing was found or the figure is open: how to learn more."""
     if any(finding.tone not in ("none", "unknown") for finding in found):
         return None
+    if any(estimate.doubt for entry in words.pooled(results) for estimate in entry.estimates.values()):
+        text = (
+            "The records that set thresholds are not like those that are reported on: far more outsiders are accused "
+            "than was asked, or far fewer. A larger audit changes nothing of that. Draw both from the same population, "
+            "at the same time, and audit again: audit.calibration says where they come from."
+        )
+        return Help("Thresholds from records like those that are reported on", text, "measured")
     for finding in found:
         tpr = finding.headline.estimates.get(name or "")
         if tpr is None:

@@ -171,8 +171,8 @@ def _draw(ax: Axes, line: Line, key: str, colour: str, floor: float | None = Non
     curve = line.finding.curves.get(key)
     if curve is None:
         return False
-    points = sorted(zip(curve.x, curve.value, curve.low, curve.high, strict=True))
-    kept = [point for point in points if point[1] is not None and (floor is None or point[0] >= floor)]
+    points = sorted(zip(curve.x, curve.value, curve.low, curve.high, strict=True), key=lambda point: point[0])
+    kept = [point for point in points if floor is None or point[0] >= floor]  # without a value: a gap
     xs = [x for x, *_ in kept]
     values, lows, highs = ([_at_least(row[end], floor) for row in kept] for end in (1, 2, 3))
     ax.plot(xs, values, color=colour, linewidth=1.6, label=f"{line.name} ({line.finding.attack})")

@@ -184,6 +184,11 @@ def save(advice: Advice, directory: Path) -> Path:
 
 def sentences(advice: Advice, limit: Rule) -> list[str]:
     """What may be said. Never that something is safe: these attacks found no more, on this federation."""
+    if not advice.confirmed and not any(one.risk for one in advice.tried):
+        return [
+            "No run has a risk that could be compared: an attack has no figure for this limit, or one by a threshold "
+            "from records of another kind. Nothing is advised; the report of a run says more."
+        ]
     if not advice.confirmed:
         return ["None of the changes could be trained again with another seed, so nothing is advised."]
     told: list[str] = []
@@ -191,7 +196,9 @@ def sentences(advice: Advice, limit: Rule) -> list[str]:
     if one is None:
         told.append(f"No change could be trained again at {number_text(limit.metric, limit.limit)}.")
     else:
-        told += [_verdict(one, limit, advice.recommended is not None), *_of_the_limit(one, limit, advice.confidence)]
+        searched = len(advice.tried) > 1
+        told.append(_verdict(one, limit, advice.recommended is not None, searched))
+        told += _of_the_limit(one, limit, advice.confidence)
     told += [_other(other, limit, one) for other in advice.confirmed if set(other.points) & set(PRICES)]
     told.append(
         "These are the attacks that were tried, on this federation and on one training run: a limit that is kept here "
@@ -237,14 +244,14 @@ def _other(one: Confirmed, limit: Rule, at_limit: Confirmed | None) -> str:
     return f"{text}."
 
 
-def _verdict(one: Confirmed, limit: Rule, meets: bool) -> str:
+def _verdict(one: Confirmed, limit: Rule, meets: bool, searched: bool) -> str:
     bound = number_text(limit.metric, limit.limit)
     if meets and one.name == NO_CHANGE:
         return f"Nothing has to be changed to stay below {bound}: a fresh run with another seed confirms it."
     if meets:
         return f"To stay below {bound}, {one.words}: a fresh run with another seed confirms it."
     why = f" ({one.why_not})" if one.why_not else ""
-    if one.name == NO_CHANGE:
+    if one.name == NO_CHANGE and not searched:
         return (
             f"No attack found anything in this federation as it is, so nothing was searched. It was not confirmed to "
             f"stay below {bound}{why}: an audit of this size cannot show so little. `fedaudit plan` says what can."

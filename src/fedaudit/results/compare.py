@@ -142,14 +142,16 @@ def _names(directories: Sequence[Path]) -> list[str]:
 def row_of(document: Document, name: str, metric: str = RISK) -> ComparedRun:
     run = document.run
     risks: dict[str, tuple[Span, str]] = {}
-    for headline in document.headlines:
+    doubted = [headline.vantage for headline in document.headlines if _doubted(document, headline, metric)]
+    for headline in (one for one in document.headlines if one.vantage not in doubted):
         found = [(headline.attack, headline.model, headline.estimates)]
         found += [(e.attack, e.model, e.estimates) for e in document.results if _is_primary(e, headline)]
         spans = [(span, attack, model) for attack, model, own in found if (span := _span(own.get(metric)))]
         if spans:
             span, attack, model = max(spans, key=lambda each: (each[0].low, each[0].value))
             risks[headline.vantage] = (span, f"{headline.vantage}, {attack}, {model} models")
-    worst = max(risks.values(), key=lambda pair: (pair[0].low, pair[0].value), default=(None, ""))
+    known = [] if doubted else risks.values()
+    worst = max(known, key=lambda pair: (pair[0].low, pair[0].value), default=(None, ""))
     claim = run.guarantee
     epsilon = claim.epsilon if claim else None
     return ComparedRun(
@@ -166,6 +168,13 @@ def row_of(document: Document, name: str, metric: str = RISK) -> ComparedRun:
         per_person=claim.per_person if claim else None,
         grades={headline.vantage: headline.grade or "" for headline in document.headlines},
     )
+
+
+def _doubted(document: Document, headline: Headline, metric: str) -> bool:
+    """Has an attack from there a figure by a threshold from records of another kind? More may be found by it than by
+    all others, so that the run cannot be ranked."""
+    seen = [e.estimates for e in document.results if e.party is None and of_membership(e) and sees(headline.vantage, e)]
+    return any(own[metric].doubt for own in (headline.estimates, *seen) if metric in own)
 
 
 def _is_primary(entry: AuditResult, headline: Headline) -> bool:
@@ -368,13 +377,19 @@ def _ids(blocks: Sequence[Block]) -> set[str]:
 
 def _blocks_behind(scores: Scores | None, of: tuple[str, str, str | None], risk: Estimate) -> list[Block]:
     """The scores of this attack, model and party behind a risk, as far as they can give it. None at all where the file
-    does not have them: a defence that changes the answers for outsiders is not in it."""
+    does not have them: a defence that changes the answers for outsiders is not in it. Nor where their threshold is
+    doubted: such a figure is one at another rate."""
     blocks = [] if scores is None or risk.value is None else blocks_of(scores, *of)
     if not blocks:
         return []
     fpr = fpr_of(risk.name)
     again = auc(blocks) if fpr is None else pooled_tpr(blocks, fpr, prove=False)
-    if again.value is None or risk.value is None or not math.isclose(again.value, risk.value, rel_tol=0, abs_tol=1e-9):
+    if (
+        again.doubt
+        or again.value is None
+        or risk.value is None
+        or not math.isclose(again.value, risk.value, rel_tol=0, abs_tol=1e-9)
+    ):
         return []
     return list(blocks) if fpr is None else able(blocks, fpr)
 

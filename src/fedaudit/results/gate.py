@@ -43,7 +43,7 @@ from fedaudit.results.scores import Scores, blocks_of, load_scores
 from fedaudit.stats import Block, auc, pooled_tpr
 from fedaudit.stats.intervals import at_confidence
 from fedaudit.stats.strongest import Shares, proved_ends
-from fedaudit.types import AuditResult, Estimate
+from fedaudit.types import AuditResult, Doubt, Estimate
 
 PASSED, FAILED, UNDECIDED = 0, 1, 3  # exit codes
 
@@ -207,6 +207,7 @@ class Judged:
     low: float | None = None
     high: float | None = None
     named: bool = True  # by the rule, or fixed before looking; the others stand beside it
+    doubt: Doubt | None = None  # of the figure
 
 
 @dataclass(frozen=True)
@@ -276,9 +277,9 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
 
 
 def _was_measured(entry: AuditResult, rule: Rule) -> bool:
-    """Has it an interval for the rule, or none because its figure is refused? What that hides may break the rule."""
+    """Has it an interval for the rule, or none because its figure is doubted? What that hides may break the rule."""
     found = entry.estimates.get(rule.metric)
-    return found is not None and (found.low is not None or found.refused)
+    return found is not None and (found.low is not None or found.doubt is not None)
 
 
 def _failed(document: Document, rules: Sequence[Rule]) -> list[Judged]:
@@ -497,17 +498,18 @@ def _find(rule: Rule, place: Selected, among: Among, doubts: Doubts, scores: Cal
     (low, high), note = proved_ends(estimate), ""
     many = among.named + among.beside
     if rule.broken_for_sure(low, high) and many > 1:
-        low = _corrected(entry, rule.metric, among.confidence(estimate.confidence), scores(), 0)
+        low, note = _corrected(entry, rule.metric, among.confidence(estimate.confidence), scores(), 0)
         if low is None:
             note = f"the lower end cannot be corrected for {many} results: scores.parquet does not have its scores"
     if among.joined > 1 and rule.kept_for_sure(low, high):
-        high = _corrected(entry, rule.metric, 1 - (1 - estimate.confidence) / among.joined, scores(), 1)
+        high, note = _corrected(entry, rule.metric, 1 - (1 - estimate.confidence) / among.joined, scores(), 1)
     against = Doubts(doubts.not_safe or _below_chance(entry, among, scores), doubts.not_violated)
     verdict, why_not = _decided(rule, low, high, against)
     note = why_not or note or (estimate.reason or "" if verdict is Decision.UNDECIDED else "")
     return Judged(
-        rule, *_place(entry), verdict=verdict, note=note, value=estimate.value, low=low, high=high, named=place.named
-    )
+        rule, *_place(entry), verdict=verdict, note=note, value=estimate.value, low=low, high=high, named=place.named,
+        doubt=estimate.doubt,
+    )  # fmt: skip
 
 
 def _below_chance(entry: AuditResult, among: Among, scores: Callable[[], Scores | None]) -> str:
@@ -516,7 +518,7 @@ def _below_chance(entry: AuditResult, among: Among, scores: Callable[[], Scores 
     auc_of_it = entry.estimates.get("auc")
     if auc_of_it is None or auc_of_it.high is None or auc_of_it.high >= 0.5:
         return ""
-    high = _corrected(entry, "auc", among.confidence(auc_of_it.confidence), scores(), 1)
+    high, _ = _corrected(entry, "auc", among.confidence(auc_of_it.confidence), scores(), 1)
     if high is not None and high >= 0.5:
         return ""
     return "AUC is below 0.5: the score tells members from outsiders, but with the wrong sign"
@@ -527,21 +529,28 @@ def _below_chance(entry: AuditResult, among: Among, scores: Callable[[], Scores 
 
 def _corrected(
     entry: AuditResult, metric: str, confidence: float, scores: Scores | None, end: Literal[0, 1]
-) -> float | None:
-    """The lower (0) or upper (1) end at another confidence; None if it cannot be computed."""
+) -> tuple[float | None, str]:
+    """The lower (0) or upper (1) end at another confidence, and what is said of it; None if it cannot be computed.
+
+    Former versions did not doubt thresholds. A lower end that they stored and that has no value today stays as it is;
+    an upper one is none."""
     stored = entry.estimates[metric]
     if not (metric == "auc" or metric.startswith("tpr@")):  # of another question: from the interval alone
         again = at_confidence(stored, confidence) if stored.kind == "measured" else None
-        return None if again is None else (again.low, again.high)[end]
+        return (None if again is None else (again.low, again.high)[end]), ""
     if scores is None:
-        return None
+        return None, ""
     blocks = blocks_of(scores, entry.attack, entry.model, entry.party)
     if not blocks:
-        return None  # canaries: scores.parquet holds those of records
+        return None, ""  # canaries: scores.parquet holds those of records
     again = _estimate(blocks, metric, stored.confidence)
-    same = all(_close(getattr(again, name), getattr(stored, name)) for name in ("value", "low", "high"))
+    former = again.doubt if stored.doubt is None else None
+    alike = {None: ("value", "low", "high"), "fewer": ("value", "low", "realised_fpr"), "more": ("realised_fpr",)}
+    same = all(_close(getattr(again, name), getattr(stored, name)) for name in alike[former])
+    if same and former == "more":
+        return (None if end else proved_ends(stored)[0]), again.reason or ""
     if not same and entry.vantage == "outsider":
-        return None  # a defence changes the answers for outsiders, and scores.parquet does not hold those scores
+        return None, ""  # a defence changes the answers for outsiders, and scores.parquet does not hold those scores
     if not same:
         raise FedauditError(
             "scores-differ",
@@ -549,7 +558,7 @@ def _corrected(
             "The two files are not from the same run. Run `fedaudit run` or `fedaudit audit` again.",
             exit_code=REFUSED,
         )
-    return proved_ends(_estimate(blocks, metric, confidence))[end]
+    return proved_ends(_estimate(blocks, metric, confidence))[end], (again.reason or "") if former else ""
 
 
 def _estimate(blocks: Sequence[Block], metric: str, confidence: float) -> Estimate:

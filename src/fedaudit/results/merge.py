@@ -27,6 +27,7 @@ import numpy as np
 from pydantic import Field
 
 from fedaudit import __version__
+from fedaudit.audit.case import fpr_missed
 from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import write_atomically
@@ -39,9 +40,9 @@ from fedaudit.stats.roc import able, estimates
 from fedaudit.stats.strongest import Speaker, chosen, listen, models_of
 from fedaudit.stats.wording import fpr_of
 from fedaudit.trace.journal import checksum_of
-from fedaudit.types import AuditResult, Cost, Ending, Estimate, ModelKind, Vantage, VantageName, notice
+from fedaudit.types import AuditResult, Cost, Ending, Estimate, ModelKind, Vantage, VantageName, notice, once
 from fedaudit.types.stored import Count, Many, Number, Whole
-from fedaudit.words import all_words
+from fedaudit.words import all_words, with_warnings
 from fedaudit.words.headlines import Scene, worded
 
 MANIFEST = "manifest.json"
@@ -262,14 +263,16 @@ def merge(folders: Sequence[Path], name: str) -> tuple[Document, Scores]:
     scene = Scene(
         results, first.rounds, quoted.name, primary=quoted.primary, average=quoted.average, about=about
     )  # fmt: skip
+    warned = once(warned for entry in results for warned in entry.told)
     told = [notice("merged", sites=len(sites), ranks=first.kind == "ranks")]
     told += [notice("merged-without", attacks=left_out)] if left_out else []
     document = Document(
         run=_info(sites, name),
         headlines=worded(quoted.headlines, scene),
         results=results,
+        warnings=all_words(warned),
         notices=all_words(told),
-        told=tuple(told),
+        told=(*warned, *told),
         glossary={one.attack: ATTACKS.explained(one.attack) for one in asked},
         understates=[f"{site.folder.name}: {doubt}" for site in sites for doubt in site.manifest.doubts]
         + all_words(told[1:]),
@@ -324,17 +327,18 @@ def _judged(scores: Scores, one: RunAttack, manifest: Manifest, asked: Sequence[
     )
     question = "subject" if manifest.unit == "subject" else "record"
     blocks = blocks_of(scores, one.attack, one.model)
+    pooled = estimates(blocks, manifest.fprs, manifest.confidence)
     found = entry(
         None,
-        estimates=estimates(blocks, manifest.fprs, manifest.confidence),
+        estimates=pooled,
         curves={"roc": roc_curve(blocks, confidence=manifest.confidence)},
         beside=_beside(scores, one, manifest, asked, blocks),
         question=question,
     )
-    results = [found]
+    results = [with_warnings(found, fpr_missed(one.attack, pooled))]
     for party in sorted({*scores["party"].tolist()}):
-        own = blocks_of(scores, one.attack, one.model, party)
-        results.append(entry(party, estimates=estimates(own, manifest.fprs, manifest.confidence), question=question))
+        own = estimates(blocks_of(scores, one.attack, one.model, party), manifest.fprs, manifest.confidence)
+        results.append(with_warnings(entry(party, estimates=own, question=question), fpr_missed(one.attack, own)))
     return results
 
 

@@ -307,6 +307,11 @@ SENTENCES = frozenset(
             f"the lower end is # until there are # more calibration non-members{where}"
             for where in ("", " in every party", " in the smallest party")
         ),
+        *(
+            "# of the outsiders are accused where # was asked: the records that set the threshold are not like those "
+            f"that are reported on{more}"
+            for more in ("", ", and more may be picked out at the rate that was asked")
+        ),
         f"{_SUBJECTS} there are #",
         f"{_SUBJECTS} those there are share the records so unevenly that they tell less than # with equal shares would",
         f"{_REJECTED} infinite scores",

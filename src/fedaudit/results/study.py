@@ -191,7 +191,7 @@ def metric_of(found: Sequence[Outcome]) -> str:
     """TPR at 1 % FPR if every headline has one, else the AUC: cells can only be compared by what all of them have.
     Headlines that have neither (a canary's) are not asked."""
     headlines = [headline for outcome in found if outcome.document for headline in outcome.document.headlines]
-    valued = [{name for name in RISKS if value_of(headline.estimates.get(name)) is not None} for headline in headlines]
+    valued = [{name for name in RISKS if _valued(headline.estimates.get(name))} for headline in headlines]
     return RISKS[0] if any(valued) and all(RISKS[0] in names for names in valued if names) else RISKS[1]
 
 
@@ -212,8 +212,8 @@ class Configuration:
     """Cells that differ in their seeds alone: repeats of one federation, which together are one point."""
 
     overrides: Mapping[str, Any]  # without the seeds
-    cells: int  # with results
-    row: ComparedRun  # of the means over these cells
+    cells: int  # with a risk
+    row: ComparedRun  # of the means over these
 
 
 def frontier(found: Sequence[Outcome]) -> list[Configuration]:
@@ -224,9 +224,9 @@ def frontier(found: Sequence[Outcome]) -> list[Configuration]:
     for outcome in found:
         if outcome.document:
             groups.setdefault(json.dumps(_unseeded(outcome.overrides)), []).append((outcome, outcome.document))
-    rows = pareto([_over_seeds(of[0][0].cell, [document for _, document in of], metric) for of in groups.values()])
-    members = zip(groups.values(), rows, strict=True)
-    return [Configuration(_unseeded(of[0][0].overrides), len(of), row) for of, row in members]
+    means = [_over_seeds(of[0][0].cell, [document for _, document in of], metric) for of in groups.values()]
+    members = zip(groups.values(), means, pareto([row for _, row in means]), strict=True)
+    return [Configuration(_unseeded(of[0][0].overrides), cells, row) for of, (cells, _), row in members]
 
 
 def _unseeded(overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,24 +238,26 @@ def _unseeded(overrides: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _over_seeds(name: str, documents: Sequence[Document], metric: str) -> ComparedRun:
-    """The row of one run, or of the means over several: of every vantage, and of the accuracy."""
-    first = documents[0]
-    if len(documents) == 1:
-        return row_of(first, name, metric)
-    headlines, mixed = [], {}
+def _over_seeds(name: str, documents: Sequence[Document], metric: str) -> tuple[int, ComparedRun]:
+    """How many of these runs have a risk, and the row of the one that has, or of the means over several: of every
+    vantage, and of the accuracy."""
+    each = [row_of(document, name, metric) for document in documents]
+    valued = [document for document, row in zip(documents, each, strict=True) if row.risk]
+    if len(valued) < 2:
+        return len(valued), next((row for row in each if row.risk), each[0])
+    first, headlines, mixed = valued[0], [], {}
     for headline in first.headlines:
-        quoted = [h for document in documents if (h := _headline(document, headline.vantage))]
+        quoted = [h for document in valued if (h := _headline(document, headline.vantage))]
         risk = _mean([e for h in quoted if (e := h.estimates.get(metric)) is not None and e.value is not None])
         if risk is not None:
             headlines.append(replace(headline, estimates={metric: risk}))
             mixed[headline.vantage] = several_kinds(quoted)
-    rights = [e for document in documents if (e := document.accuracy) and e.value is not None]
+    rights = [e for document in valued if (e := document.accuracy) and e.value is not None]
     right = _mean(rights)
     run = replace(first.run, accuracy={} if right is None else {"evaluation": right})
     row = row_of(replace(first, run=run, headlines=headlines), name, metric)
     worst = max(row.risks, key=lambda vantage: row.risks[vantage].value, default="")
-    return replace(row, whose=f"{worst}, {mixed[worst]}") if mixed.get(worst) else row
+    return len(valued), replace(row, whose=f"{worst}, {mixed[worst]}") if mixed.get(worst) else row
 
 
 def _levels(found: Sequence[Outcome], key: str) -> dict[str, Any]:
@@ -267,7 +269,7 @@ def _each(found: Sequence[Outcome], key: str, vantage: str, metric: str, directo
     first = next(iter(levels))
     for text, value in levels.items():
         mine = [outcome for outcome in found if json.dumps(outcome.overrides[key]) == text]
-        risks = [e for o in mine if (e := _risk(o, vantage, metric)) is not None and e.value is not None]
+        risks = [e for o in mine if (e := _risk(o, vantage, metric)) is not None and _valued(e)]
         pairs = [] if text == first else list(_differences(mine, found, key, first, vantage, metric, directory))
         yield Level(value, len(risks), _mean(risks), len(pairs), _mean(pairs, least=-1.0))
 
@@ -275,6 +277,11 @@ def _each(found: Sequence[Outcome], key: str, vantage: str, metric: str, directo
 def _risk(outcome: Outcome, vantage: str, metric: str) -> Estimate | None:
     headline = _headline(outcome.document, vantage)
     return headline.estimates.get(metric) if headline else None
+
+
+def _valued(estimate: Estimate | None) -> bool:
+    """Has it a value that may be compared? One by a doubted threshold is a value at another rate."""
+    return value_of(estimate) is not None and estimate is not None and estimate.doubt is None
 
 
 def _mean(estimates: Sequence[Estimate], least: float = 0.0) -> Estimate | None:

@@ -178,7 +178,7 @@ class Unchanged:
             r.attack for r in document.results if r.question in OF_MEMBERSHIP and r.attack != "blind"
         )
         people = "split_subjects" in document.run.config["federation"]  # decided where there are any
-        return cls(look, list(attacks), below(look, limit) or not leaks(gate, limit), people)
+        return cls(look, list(attacks), below(look, limit) or quiet(gate, limit), people)
 
 
 def own_folder(bench: Bench, config: Config) -> Path:
@@ -187,10 +187,10 @@ def own_folder(bench: Bench, config: Config) -> Path:
     return folder.with_name(f"own-{folder.name}")
 
 
-def leaks(gate: Gate, limit: Rule) -> bool:
-    """Is anything found for sure that chance does not explain?"""
+def quiet(gate: Gate, limit: Rule) -> bool:
+    """Has every attack a figure that may be believed, and is none above chance for sure?"""
     chance = fpr_of(limit.metric) or 0.5
-    return any(finding.low is not None and finding.low > chance for finding in gate.findings)
+    return all(f.value is not None and f.doubt is None and (f.low or 0.0) <= chance for f in gate.findings)
 
 
 # ------------------------------------------------------------------ the points
@@ -231,7 +231,7 @@ class Again:
     def still_quiet(self) -> bool:
         """Does the unchanged federation keep the limit, or show nothing, when it is asked everything?"""
         gate = judge(self.bench.folder(self._other_seed(NO_CHANGE, everything=True)), [self.limit])
-        return gate.exit_code == PASSED or not leaks(gate, self.limit)
+        return gate.exit_code == PASSED or quiet(gate, self.limit)
 
     def points(self, wanted: Mapping[str, Sequence[Tried]]) -> list[Confirmed]:
         found = self._compared({name: _change(which[0]) for name, which in wanted.items()})

@@ -147,7 +147,7 @@ class Isolation:
             curves = {"roc": roc_curve(blocks, confidence=self.settings.confidence)} if party is None else {}
             unit, rounds = self.game.candidates.unit, self.settings.rounds
             looked_at = len(self.settings.attacks) * (1 if party is None else len(self.auditors))
-            warnings = below_chance(name, blocks, found["auc"], looked_at) + fpr_missed(name, blocks, found)
+            warnings = below_chance(name, blocks, found["auc"], looked_at) + fpr_missed(name, found)
             cost = Cost(sum(one.seconds for one in chosen) / sum(one.unit for one in chosen))
             entry = AuditResult(
                 name, "server", "local", unit, party, round=rounds, estimates=found, cost=cost, curves=curves

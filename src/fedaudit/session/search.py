@@ -245,8 +245,9 @@ def upper(gate: Gate) -> float | None:
 
 
 def worst(gate: Gate) -> Risk | None:
-    """The largest of the risks that the limit speaks of, by what is certain. None if one of them has no value."""
-    if not gate.findings or any(finding.value is None for finding in gate.findings):
+    """The largest of the risks that the limit speaks of, by what is certain. None if one of them has no value, or one
+    that is doubted."""
+    if not gate.findings or any(finding.value is None or finding.doubt for finding in gate.findings):
         return None
     f = max(gate.findings, key=lambda finding: (-1.0 if finding.low is None else finding.low, finding.value or 0.0))
     assert f.value is not None

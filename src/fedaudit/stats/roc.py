@@ -29,7 +29,7 @@ from fedaudit.stats.blocks import (
 )
 from fedaudit.stats.intervals import BY_SUBJECT, clopper_pearson, few_subjects_factor, proportion, quantile_ranks
 from fedaudit.stats.ranking import auc
-from fedaudit.types import Curve, Estimate, Floats, Ints
+from fedaudit.types import Curve, Doubt, Estimate, Floats, Ints
 
 _TPR = "threshold on calibration non-members; its binomial rank mixed with the Beta of the members' count"
 _MOST_MISSING = 10_000_000
@@ -45,8 +45,8 @@ def tpr_at_fpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95, pr
     also has ends that hold for every distribution of the scores (see `guaranteed_ends`). With several blocks, each
     has a threshold of its own, and the counts are summed.
 
-    Where far more outsiders are accused than was asked (see `unlike`), there is no value. Where far fewer are, the
-    value and the lower ends are too low at most, and stay; the upper ends are 1.
+    Where far more outsiders are accused than was asked, there is no value. Where far fewer are, the value and the lower
+    ends are too low at most, and stay; the upper ends are 1. Either is its `doubt`.
     """
     return _tpr(blocks, _whose(blocks), fpr, confidence, prove)
 
@@ -79,11 +79,11 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
         )
     alpha = 1 - confidence
     realised, around = _realised_fpr(parts, whose.evaluation, confidence)
-    doubt = _unlike(parts, whose.evaluation)
-    if doubt is not None and not doubt.fewer:
+    missed = _missed(parts, whose.evaluation)
+    if missed is not None and missed.doubt == "more":
         return Estimate(
-            name, None, None, None, confidence, method, "measured", n_pos, n_neg, n_cal=n_cal, reason=doubt.why,
-            realised_fpr=realised, realised_fpr_interval=around,
+            name, None, None, None, confidence, method, "measured", n_pos, n_neg, n_cal=n_cal, reason=missed.why,
+            realised_fpr=realised, realised_fpr_interval=around, doubt=missed.doubt,
         )  # fmt: skip
     spread = _members_spread(parts, whose.members, alpha)
     low, high = fiducial_ends(parts, n_pos, spread, alpha)
@@ -93,7 +93,7 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
         name,
         _accused(parts) / n_pos,
         low,
-        1.0 if doubt else high,
+        1.0 if missed else high,
         confidence,
         method,
         "measured",
@@ -103,8 +103,9 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
         threshold=float(blocks[0].descending[parts[0].rank]) if len(parts) == 1 else None,
         realised_fpr=realised,
         realised_fpr_interval=around,
-        reason=doubt.why if doubt else reason,
-        guaranteed=(min(low, proved[0]), 1.0 if doubt else max(high, proved[1])) if proved else None,
+        reason=missed.why if missed else reason,
+        guaranteed=(min(low, proved[0]), 1.0 if missed else max(high, proved[1])) if proved else None,
+        doubt=missed.doubt if missed else None,
     )
 
 
@@ -162,16 +163,16 @@ def _realised_fpr(
 
 
 @dataclass(frozen=True)
-class Unlike:
-    """Thresholds accuse far more outsiders than was asked, or far fewer."""
+class _Missed:
+    """The rate that was asked, where thresholds accuse far more outsiders or far fewer."""
 
     fpr: float
     realised: float
 
     @property
-    def fewer(self) -> bool:
-        """Are few accused? Then a share that is picked out is one at a smaller rate: at most too low."""
-        return self.realised < self.fpr
+    def doubt(self) -> Doubt:
+        """Where few are accused, a share that is picked out is one at a smaller rate: at most too low."""
+        return "fewer" if self.realised < self.fpr else "more"
 
     @property
     def why(self) -> str:
@@ -180,17 +181,13 @@ class Unlike:
             f"{self.realised:.3g} of the outsiders are accused where {self.fpr:g} was asked: the records that set the "
             "threshold are not like those that are reported on"
         )
-        return f"{told}, and more may be picked out at the rate that was asked" if self.fewer else told
+        return told if self.doubt == "more" else f"{told}, and more may be picked out at the rate that was asked"
 
 
-def unlike(blocks: Sequence[Block], fpr: float) -> Unlike | None:
-    """Do thresholds at this rate come from records unlike those that are reported on, from elsewhere for example?"""
-    kept = able(blocks, fpr)
-    return _unlike([ranked(block, fpr) for block in kept], _whose(kept).evaluation)
+def _missed(parts: Sequence[Ranked], evaluation: Numbers) -> _Missed | None:
+    """Do thresholds come from records unlike those that are reported on, from elsewhere for example?
 
-
-def _unlike(parts: Sequence[Ranked], evaluation: Numbers) -> Unlike | None:
-    """The true FPR of a threshold at rank r of n is Beta(r, n - r + 1); that of several is a Beta with the mean and the
+    The true FPR of a threshold at rank r of n is Beta(r, n - r + 1); that of several is a Beta with the mean and the
     variance of their weighted sum. The number of accused is then beta-binomial."""
     fpr, judged_by = parts[0].fpr, [len(part.block.evaluation) for part in parts]
     if not sum(judged_by):
@@ -210,7 +207,7 @@ def _unlike(parts: Sequence[Ranked], evaluation: Numbers) -> Unlike | None:
     outsiders = betabinom(round(sum(judged_by) / spread), middle * strength, (1 - middle) * strength)
     count = realised * sum(judged_by) / spread
     chance = min(outsiders.sf(math.floor(count) - 1), outsiders.cdf(math.ceil(count)))
-    return Unlike(fpr, realised) if chance < _UNLIKELY else None
+    return _Missed(fpr, realised) if chance < _UNLIKELY else None
 
 
 def _why_no_lower_end(parts: Sequence[Ranked], alpha: float) -> str | None:
@@ -247,12 +244,12 @@ def roc_curve(blocks: Sequence[Block], confidence: float = 0.95) -> Curve:
         parts = [ranked(block, rate) for block in blocks]
         if _why_no_value(parts, whose, rate) is not None:
             continue
-        doubt = _unlike(parts, whose.evaluation)
-        if doubt is not None and not doubt.fewer:
+        missed = _missed(parts, whose.evaluation)
+        if missed is not None and missed.doubt == "more":
             found.append((rate, None, None, None))
             continue
         low, high = fiducial_ends(parts, n_pos, _members_spread(parts, whose.members, alpha), alpha)
-        found.append((rate, _accused(parts) / n_pos, low, 1.0 if doubt else high))
+        found.append((rate, _accused(parts) / n_pos, low, 1.0 if missed else high))
     rates, values, lows, highs = (list(column) for column in zip(*found, strict=True)) if found else ([], [], [], [])
     return Curve(rates, values, lows, highs, f"pointwise {confidence:.0%}: {_method(blocks) if found else _TPR}")
 

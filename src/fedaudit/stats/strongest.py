@@ -56,7 +56,7 @@ class Heard:
             return "weak"
         if auc is not None and auc.high is not None and auc.high < 0.5:
             return "alarm"
-        return "none" if tpr is not None and tpr.value is not None else "unknown"
+        return "none" if tpr is not None and tpr.value is not None and tpr.doubt is None else "unknown"
 
     def strength(self, name: str | None) -> tuple[int, float, float]:
         """By what is certain, never by the value alone: many attacks were run, and one of them is always lucky."""
@@ -151,7 +151,9 @@ def chosen(heard: Mapping[VantageName, Sequence[Heard]], looked_at: int) -> Quot
         average[vantage] = max(all_of, key=lambda one: one.strength(None))
         primary[vantage] = strongest([one for one in all_of if one.primary], name)
         of = sum(one.primary for one in all_of) if best.primary else looked_at
+        doubted = any(estimate.doubt for one in all_of for estimate in one.decisive.values())
         tone = best.tone(name)
+        tone = "unknown" if tone == "none" and doubted else tone
         quoted = Headline(vantage, best.attack, best.model, best.estimates, of, tone=tone)
         quoted = replace(quoted, grade=grade(tone, best.decisive.get(name or "")))
         found.append(quoted if best.primary else replace(quoted, primary=primary[vantage].attack))

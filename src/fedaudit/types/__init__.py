@@ -502,6 +502,9 @@ def _as_notice(told: Notice | str | Mapping[str, Any], level: Level) -> Notice:
 Tone = Literal["found", "weak", "none", "unknown", "alarm"]
 # The same in words that need no statistics: how many can be picked out.
 Grade = Literal["nearly everybody", "most", "some", "a little", "nothing found", "not known", "alarm"]
+# Thresholds from records of another kind than those that are reported on accuse far more outsiders than was asked, so
+# that there is no value, or far fewer: then the lower end holds, and nothing is known of an upper one.
+Doubt = Literal["more", "fewer"]
 # Of epsilon: *claimed* is what the accountant says; nothing was measured for it.
 Kind = Literal["measured", "proved", "model-based", "heuristic", "claimed"]
 VantageName = Annotated[str, Field(json_schema_extra={"enum": [vantage.value for vantage in Vantage]})]
@@ -534,11 +537,10 @@ class Estimate:
         OrNull[tuple[Number, Number]],
         if_known("TPR and AUC: ends that hold for independent records whatever their scores' distribution is"),
     ] = None
-
-    @property
-    def refused(self) -> bool:
-        """Was a TPR measured, and has none because its thresholds accuse far more outsiders than was asked?"""
-        return self.value is None and self.realised_fpr is not None
+    doubt: Annotated[
+        Doubt | None,
+        if_known("TPR: its thresholds accuse far more outsiders than was asked (no value), or far fewer (high is 1)"),
+    ] = None
 
     @model_serializer(mode="wrap")
     def _stored(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -558,7 +560,13 @@ class Estimate:
 def _named(estimates: Any) -> Any:
     if not isinstance(estimates, dict):
         return estimates
-    return {name: {**one, "name": name} if isinstance(one, dict) else one for name, one in estimates.items()}
+    return {name: _doubted(one) | {"name": name} if isinstance(one, dict) else one for name, one in estimates.items()}
+
+
+def _doubted(one: dict[str, Any]) -> dict[str, Any]:
+    """Files of former versions do not say so: there, whatever counted accusations and has no value was doubted."""
+    former = one.get("value") is None and one.get("realised_fpr") is not None
+    return {"doubt": "more", **one} if former else one
 
 
 def _names(pattern: str) -> dict[str, Any]:

@@ -270,10 +270,10 @@ FOUND: dict[str, Wording] = {
     "question-failed-at": "{question} failed from {vantage} on {model} models, and has no result there: {why}",
     "broken-off": "Ctrl-C was pressed while it was measured",
     "below-chance": "{attack} ranks outsiders above members (AUC wholly below 0.5); the score is not flipped.",
-    "fpr-missed": "{attack}: {share:.3g} % of outsiders were accused where {fpr:.4g} % was asked: the records that set "
-    "the threshold are not like those that are reported on, and there is no figure at this rate.",
-    "fpr-undershot": "{attack}: {share:.3g} % of outsiders were accused where {fpr:.4g} % was asked: the records that "
-    "set the threshold are not like those that are reported on, and more may be picked out at this rate.",
+    "fpr-missed": "{attack}: far more than {fpr:.4g} % of outsiders were accused where that was asked: the records "
+    "that set the threshold are not like those that are reported on, and there is no figure at this rate.",
+    "fpr-undershot": "{attack}: far fewer than {fpr:.4g} % of outsiders were accused where that was asked: the records "
+    "that set the threshold are not like those that are reported on, and more may be picked out at this rate.",
     "unscored": "{attack}: {count} of {of} scores are NaN or infinite and were counted as the least suspicious.",
     "ties": lambda vantage, model, attack, share, fpr, values: (
         f"{vantage}, {model} models: {attack}: {share:.0%} of the scores equal the threshold at {fpr:.4g} FPR, and are "

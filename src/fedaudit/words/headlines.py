@@ -77,7 +77,7 @@ def _told(headline: Headline, scene: Scene) -> Headline:
     what = scene.about.get(headline.attack, "")
     how = f"; after {count(rounds)} round{'' if rounds == 1 else 's'}, by {headline.attack}{': ' * bool(what)}{what}"
     possible = _most_possible(headline, scene)
-    tone, sentence, details = _claim(headline, name, how, _nouns(headline, entry), possible)
+    tone, sentence, details = _claim(headline, name, how, _nouns(headline, entry), possible, _doubted(headline, scene))
     if tone in ("none", "unknown") and entry and entry.unit == "subject":
         details += _smallest_seen(headline, name)
     if headline.primary and (fixed := scene.primary.get(headline.vantage)):
@@ -107,11 +107,17 @@ def _nouns(headline: Headline, entry: AuditResult | None) -> tuple[str, str, str
 
 
 def _claim(
-    headline: Headline, name: str | None, how: str, nouns: tuple[str, str, str, str], possible: float | None
+    headline: Headline,
+    name: str | None,
+    how: str,
+    nouns: tuple[str, str, str, str],
+    possible: float | None,
+    doubted: str,
 ) -> tuple[Tone, str, list[str]]:
     """The tone as it was decided (or "unknown" where it cannot be settled), one sentence, and what goes with it.
 
-    `possible`: the largest share that some attack from this vantage leaves possible.
+    `possible`: the largest share that some attack from this vantage leaves possible. `doubted`: why it is not known of
+    one of them what it finds, if so.
     """
     who, tone = _who(headline.vantage), headline.tone
     auc, tpr = headline.estimates.get("auc"), headline.estimates.get(name or "")
@@ -149,6 +155,8 @@ def _claim(
         return "unknown", f"{open_question}{how}); {begins}.", at_chance
     if auc and auc.low is not None and auc.low > 0.5:
         return "unknown", f"{open_average}{how}); {BY_CHANCE}.", [f"It picked out {shares})."]
+    if tone == "unknown":
+        return tone, f"{open_question}{how}){'; ' * bool(doubted)}{doubted}.", at_chance
     why = f" ({tpr.reason})" if tpr.reason else ""
     start = f"{nouns[2].format(who=_lower(who))}{why}: it picked out {shares}{how})"
     return "none", f"{start}, which is no proof of safety: up to {share(possible)} remains possible.", []
@@ -175,12 +183,24 @@ def _on_average(headline: Headline, scene: Scene) -> list[str]:
 
 
 def _most_possible(headline: Headline, scene: Scene) -> float | None:
-    """The largest upper end of the quoted rate, over all attacks from this vantage: one of them may be the stronger."""
+    """The largest upper end of the quoted rate, over all attacks from this vantage: one of them may be the stronger.
+    Where one has no value because of its threshold, that is everybody."""
+    found = [tpr for _, estimates in _seen(headline, scene) if (tpr := estimates.get(scene.name or ""))]
+    return max((end for tpr in found if (end := 1.0 if tpr.doubt else tpr.high) is not None), default=None)
+
+
+def _doubted(headline: Headline, scene: Scene) -> str:
+    """Which attack from this vantage has a figure by a threshold from records of another kind; empty if none."""
+    figures = [(attack, tpr) for attack, estimates in _seen(headline, scene) for tpr in estimates.values()]
+    return next((f"by {attack}, {tpr.reason}" for attack, tpr in figures if tpr.doubt and tpr.reason), "")
+
+
+def _seen(headline: Headline, scene: Scene) -> list[tuple[str, Mapping[str, Estimate]]]:
+    """What is quoted, and all pooled figures of membership from this vantage."""
     seen = (headline.vantage, *(("client",) if headline.vantage == "server" else ()))
     entries = [r for r in scene.results if r.vantage in seen and r.party is None and r.attack != "blind"]
-    quoted = [*(r.estimates for r in entries if of_membership(r)), headline.estimates]
-    ends = [estimate.high for each in quoted if (estimate := each.get(scene.name or ""))]
-    return max((end for end in ends if end is not None), default=None)
+    own = (headline.attack, headline.estimates)
+    return [own, *((r.attack, r.estimates) for r in entries if of_membership(r))]
 
 
 def _of_the_primary(fixed: Heard, headline: Headline, name: str | None) -> str:

@@ -70,7 +70,7 @@ def _entry(
     labels = case.scores.queries(sights, attack, party) or (None, None)
     cost = Cost(case.scores.epochs(sights, attack), *labels)
     warnings = below_chance(attack.name, blocks, found["auc"], looked_at)
-    warnings += fpr_missed(attack.name, blocks, found)
+    warnings += fpr_missed(attack.name, found)
     layer = next((sight.layers[s] for sight in sights for s in attack.signals if s in sight.layers), None)
     found_there = AuditResult(
         attack.name, vantage.value, model, unit, party, round=case.round, estimates=found, cost=cost
