@@ -54,8 +54,8 @@ def parts(path: Path, part: Callable[[str], str], most: int, read: Callable[[IO[
         with tarfile.open(path, tarinfo=_Entry) as archive:
             number = 0
             while entry := archive.next():
-                archive.members = []  # type: ignore[attr-defined]  # else tarfile keeps all entries,
-                archive.pax_headers = {}  # and what a header says for all that follow
+                archive.members.clear()  # type: ignore[attr-defined]  # else tarfile keeps all entries,
+                archive.pax_headers.clear()  # type: ignore[attr-defined]  # and what a header says for all that follow
                 number += 1
                 if number > MAX_FILES:
                     raise ArchiveRefused(f"it holds more than {MAX_FILES} files")
