@@ -27,6 +27,7 @@ from tests.report.builder import bare_run
 
 PRIMARY, OTHERS = "matched-filter", ("fusion", "loss", "round-gain")
 FPR, NAME = 0.05, "tpr@0.05"
+FPRS = (FPR, 0.4)  # a figure may be doubted at one and not at the other
 SEVERITY = {Decision.SAFE: 0, Decision.UNDECIDED: 1, Decision.VIOLATED: 2}
 GRADES = {"not known": 0, "nothing found": 0, "alarm": 0, "a little": 1, "some": 2, "most": 3, "nearly everybody": 4}
 TONES = {"unknown": 0, "none": 0, "alarm": 0, "warn": 0, "weak": 1, "found": 2}
@@ -63,8 +64,8 @@ def heard(shifts: Mapping[str, float], seed: int, unlike: Mapping[str, float] = 
     said = []
     for name, found in drawn(shifts, seed, unlike).items():
         blocks = [block(found)]
-        decisive = estimates(blocks, (FPR,), shares.of(name == PRIMARY))
-        own = estimates(blocks, (FPR,), 0.95) if name == PRIMARY else decisive
+        decisive = estimates(blocks, FPRS, shares.of(name == PRIMARY))
+        own = estimates(blocks, FPRS, 0.95) if name == PRIMARY else decisive
         said.append(Heard(name, "global", own, decisive, name == PRIMARY))
     return said
 
@@ -73,11 +74,11 @@ def written(folder: Path, shifts: Mapping[str, float], seed: int, unlike: Mappin
     """A run with these attacks, as `fedaudit run` leaves it: results.json and scores.parquet."""
     said = heard(shifts, seed, unlike)
     by_attack = drawn(shifts, seed, unlike)
-    results = [pooled(name, estimates([block(found)], (FPR,), 0.95)) for name, found in by_attack.items()]
+    results = [pooled(name, estimates([block(found)], FPRS, 0.95)) for name, found in by_attack.items()]
     quoted = chosen({"client": said}, len(said))
     headlines = worded(quoted.headlines, Scene(results, 5, quoted.name, primary=quoted.primary, average=quoted.average))
     bare = Document.from_json({"schema": 1, "run": bare_run(), "headlines": [], "results": [], "warnings": []})
-    config = {"audit": {"fpr": [FPR]}}
+    config = {"audit": {"fpr": FPRS}}
     document = replace(bare, run=replace(bare.run, config=config), headlines=headlines, results=results)
     save(document, folder)
     parts = []
@@ -124,7 +125,7 @@ EACH = st.lists(st.sampled_from([0.0, 0.2, 0.5, 1.0, 2.0, 3.5, FEW]), min_size=4
     raised=st.integers(0, 3),
     by=st.sampled_from([0.5, 1.0, 3.0]),
     seed=st.integers(0, 10_000),
-    unlike=st.lists(st.sampled_from([0.0, 0.0, -2.0, -0.5, 0.5, 2.0]), min_size=4, max_size=4),
+    unlike=st.lists(st.sampled_from([0.0, 0.0, -2.0, -0.9, 0.5, 2.0]), min_size=4, max_size=4),
 )
 def test_T29_raising_the_scores_of_any_attack_never_makes_a_verdict_milder(
     shifts: list[float], raised: int, by: float, seed: int, unlike: list[float]
@@ -144,7 +145,7 @@ def test_T29_raising_the_scores_of_any_attack_never_makes_a_verdict_milder(
     raised=st.integers(0, 3),
     by=st.sampled_from([0.5, 1.0, 3.0]),
     seed=st.integers(0, 10_000),
-    unlike=st.lists(st.sampled_from([0.0, 0.0, -2.0, -0.5]), min_size=4, max_size=4),
+    unlike=st.lists(st.sampled_from([0.0, 0.0, -2.0, -0.9]), min_size=4, max_size=4),
 )
 @example([0.0, 0.0, FEW, 0.0], 2, 3.0, 31, [0.0] * 4)
 def test_T29_raising_members_and_outsiders_together_never_makes_anything_look_well(
@@ -171,6 +172,15 @@ def test_T29_nothing_found_is_not_said_beside_a_figure_that_is_doubted(doubted: 
     assert "of the outsiders are accused where 0.05 was asked: the records that set the" in headline.sentence
     assert doubted == PRIMARY or "; by loss, " in headline.sentence
     assert "othing beyond chance" not in headline.sentence
+
+
+def test_T29_a_primary_figure_that_is_doubted_does_not_move_the_rate_at_which_others_are_judged() -> None:
+    """Nine tenths of a deviation are too much at 5 %, and not at 40 %."""
+    said = heard(dict.fromkeys((PRIMARY, *OTHERS), 0.0) | {"loss": FEW}, 31, {PRIMARY: -0.9})
+    (primary,) = (one.decisive for one in said if one.primary)
+    assert [primary[name].doubt for name in (NAME, "tpr@0.4")] == ["more", None]
+    quoted = chosen({"client": said}, len(said))
+    assert (quoted.name, quoted.headlines[0].attack, quoted.headlines[0].tone) == (NAME, "loss", "found")
 
 
 def of_all(unlike: float) -> dict[str, float]:

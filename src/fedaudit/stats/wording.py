@@ -121,9 +121,10 @@ def since_round(curve: Curve | None, chance: float) -> int | None:
 
 
 def main_tpr(quoted: Sequence[Mapping[str, Estimate]]) -> str | None:
-    """The TPR everything quotes: at 1 % where that has a value, else at the nearest rate that has one."""
+    """The TPR everything quotes: at 1 % where that has a value, else at the nearest rate that has one. A doubted figure
+    counts as one: at another rate, what other attacks find at this one would be lost."""
     names = {n: f for estimates in quoted for n in estimates if (f := fpr_of(n)) is not None}
-    valued = {n for n in names if any(value_of(estimates.get(n)) is not None for estimates in quoted)}
+    valued = {n for n in names if any((e := own.get(n)) and (e.value is not None or e.doubt) for own in quoted)}
     ranked = sorted(names, key=lambda n: (n not in valued, max(names[n] / 0.01, 0.01 / names[n]), names[n]))
     return ranked[0] if ranked else None
 
