@@ -246,6 +246,24 @@ def test_thresholds_that_accuse_too_few_keep_the_lower_ends() -> None:
     assert tpr_at_fpr(reported_at(-2.0), 0.01, prove=False).guaranteed is None
 
 
+def in_parties(*shifts: float) -> list[Block]:
+    """One party each; members and outsiders lie so far from the records that set its threshold."""
+    rng = np.random.default_rng(0)
+    return [Block(rng.normal(s, 1, 500), rng.normal(s, 1, 2500), rng.normal(size=2000)) for s in shifts]
+
+
+def test_thresholds_that_accuse_too_few_in_some_parties_leave_more_possible() -> None:
+    """Three of the parties accuse nobody, and all together more than half of what was asked."""
+    blocks = in_parties(*[0.0] * 7, *[-9.0] * 3)
+    found = tpr_at_fpr(blocks, 0.01)
+    assert found.realised_fpr == pytest.approx(0.006, abs=1e-3)
+    assert (found.high, found.doubt) == (1.0, "fewer")
+    assert (found.reason or "").startswith("0 of the outsiders in 3 of 10 parties are accused where 0.01 was asked")
+    curve = roc_curve(blocks)
+    assert [high for rate, high in zip(curve.x, curve.high, strict=True) if 0.008 < rate < 0.1 and high != 1.0] == []
+    assert tpr_at_fpr(in_parties(*[0.0] * 10), 0.01).doubt is None
+
+
 @pytest.mark.parametrize("shift", [0.0, 1.0, -2.0])
 def test_a_curve_draws_no_tpr_that_an_estimate_refuses(shift: float) -> None:
     blocks = reported_at(shift)

@@ -294,6 +294,7 @@ SENTENCES = frozenset(
         "needs at least # trials on either side",
         "needs at least one member and one evaluation non-member",
         "needs two runs that have a value, and there are #",
+        "the thresholds of # of # runs are from records of another kind",
         "the value came out NaN or infinite",
         "the lower end came out NaN or infinite",
         "the upper end came out NaN or infinite",
@@ -308,8 +309,9 @@ SENTENCES = frozenset(
             for where in ("", " in every party", " in the smallest party")
         ),
         *(
-            "# of the outsiders are accused where # was asked: the records that set the threshold are not like those "
-            f"that are reported on{more}"
+            f"# of the outsiders{some} are accused where # was asked: the records that set the threshold are not like "
+            f"those that are reported on{more}"
+            for some in ("", " in # of # parties")
             for more in ("", ", and more may be picked out at the rate that was asked")
         ),
         f"{_SUBJECTS} there are #",

@@ -208,14 +208,20 @@ def at_confidence(estimate: Estimate, confidence: float) -> Estimate:
 
 def over_runs(runs: Sequence[Estimate], least: float = 0.0, most: float = 1.0) -> Estimate:
     """The mean over training runs, with an interval for the mean over all possible runs. Runs without a value are left
-    out; with fewer than two values there is no result. `least`, `most`: possible values, from -1 for differences."""
+    out; with fewer than two values there is no result, nor where one of them is doubted. `least`, `most`: possible
+    values, from -1 for differences."""
     measured = [run for run in runs if run.value is not None and run.low is not None and run.high is not None]
     name, confidence = runs[0].name, runs[0].confidence
     counts = min(run.n_pos for run in runs), min(run.n_neg for run in runs)
-    if len(measured) < 2:
-        method = "mean over training runs"
+    doubts = [run.doubt for run in runs if run.doubt]
+    if doubts or len(measured) < 2:
         reason = f"needs two runs that have a value, and there are {len(measured)}"
-        return Estimate(name, None, None, None, confidence, method, "measured", *counts, reason=reason)
+        if doubts:
+            reason = f"the thresholds of {len(doubts)} of {len(runs)} runs are from records of another kind"
+        return Estimate(
+            name, None, None, None, confidence, "mean over training runs", "measured", *counts, reason=reason,
+            doubt="more" if "more" in doubts else next(iter(doubts), None),
+        )  # fmt: skip
     values, low, high = (np.array([getattr(run, end) for run in measured], float) for end in ("value", "low", "high"))
     mean, count, deviation = float(values.mean()), len(values), float(values.std(ddof=1))
     over = float(special.stdtrit(count - 1, (1 + confidence) / 2)) * deviation / math.sqrt(count)

@@ -164,10 +164,12 @@ def _realised_fpr(
 
 @dataclass(frozen=True)
 class _Missed:
-    """The rate that was asked, where thresholds accuse far more outsiders or far fewer."""
+    """The rate that was asked, where thresholds accuse far more outsiders or far fewer. `parts`: how many of several
+    do, where all together do not."""
 
     fpr: float
     realised: float
+    parts: str = ""
 
     @property
     def doubt(self) -> Doubt:
@@ -178,8 +180,8 @@ class _Missed:
     def why(self) -> str:
         """Of an estimate: why it has no value, or no upper end."""
         told = (
-            f"{self.realised:.3g} of the outsiders are accused where {self.fpr:g} was asked: the records that set the "
-            "threshold are not like those that are reported on"
+            f"{self.realised:.3g} of the outsiders{self.parts} are accused where {self.fpr:g} was asked: the records "
+            "that set the threshold are not like those that are reported on"
         )
         return told if self.doubt == "more" else f"{told}, and more may be picked out at the rate that was asked"
 
@@ -187,16 +189,30 @@ class _Missed:
 def _missed(parts: Sequence[Ranked], evaluation: Numbers) -> _Missed | None:
     """Do thresholds come from records unlike those that are reported on, from elsewhere for example?
 
+    Those of some parts may, while all together accuse about as many as was asked. Where a part accuses too few, more
+    may be picked out there."""
+    together = _unlikely(parts, evaluation, _UNLIKELY)
+    if together is not None or len(parts) == 1:
+        return together
+    few = []
+    for part, own in zip(parts, evaluation, strict=True):
+        missed = _unlikely([part], [own], _UNLIKELY / len(parts))
+        few += [part] if missed is not None and missed.doubt == "fewer" else []
+    return _Missed(few[0].fpr, _realised(few), f" in {len(few)} of {len(parts)} parties") if few else None
+
+
+def _unlikely(parts: Sequence[Ranked], evaluation: Numbers, level: float) -> _Missed | None:
+    """The rate of these parts together, if it is at most half or at least double what was asked, and by chance less
+    often than `level`.
+
     The true FPR of a threshold at rank r of n is Beta(r, n - r + 1); that of several is a Beta with the mean and the
     variance of their weighted sum. The number of accused is then beta-binomial."""
     fpr, judged_by = parts[0].fpr, [len(part.block.evaluation) for part in parts]
     if not sum(judged_by):
         return None
-    realised = sum(part.block.accusations(part.block.evaluation, part.rank) for part in parts) / sum(judged_by)
+    realised = _realised(parts)
     if fpr / 2 <= realised <= 2 * fpr:
         return None
-    from scipy.stats import betabinom
-
     accused = [part.block.accused(part.block.evaluation, part.rank) for part in parts]
     spread = max(design_effect(accused, evaluation), *(part.spread for part in parts))
     weight = np.array(judged_by) / sum(judged_by)
@@ -204,10 +220,24 @@ def _missed(parts: Sequence[Ranked], evaluation: Numbers) -> _Missed | None:
     mean = np.array([part.rank for part in parts]) / (np.array([part.size for part in parts]) + 1)
     middle, variance = weight @ mean, weight**2 @ (mean * (1 - mean) / (size + 2))
     strength = middle * (1 - middle) / variance - 1
-    outsiders = betabinom(round(sum(judged_by) / spread), middle * strength, (1 - middle) * strength)
+    a, b, outsiders = middle * strength, (1 - middle) * strength, round(sum(judged_by) / spread)
     count = realised * sum(judged_by) / spread
-    chance = min(outsiders.sf(math.floor(count) - 1), outsiders.cdf(math.ceil(count)))
-    return _Missed(fpr, realised) if chance < _UNLIKELY else None
+    spared = outsiders - math.floor(count)
+    chance = _at_most(math.ceil(count), outsiders, a, b) if realised < fpr else _at_most(spared, outsiders, b, a)
+    return _Missed(fpr, realised) if chance < level else None
+
+
+def _realised(parts: Sequence[Ranked]) -> float:
+    """The share of outsiders that is accused; a tied one may be in part."""
+    accused = sum(part.block.accusations(part.block.evaluation, part.rank) for part in parts)
+    return accused / sum(len(part.block.evaluation) for part in parts)
+
+
+def _at_most(count: int, of: int, a: float, b: float) -> float:
+    """The chance of a beta-binomial count up to this one."""
+    each = np.arange(min(count, of) + 1)
+    chances = special.betaln(each + a, of - each + b) - special.betaln(a, b) - special.betaln(of - each + 1, each + 1)
+    return float(np.exp(chances - math.log(of + 1)).sum())
 
 
 def _why_no_lower_end(parts: Sequence[Ranked], alpha: float) -> str | None:
