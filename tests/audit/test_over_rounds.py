@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from fedaudit.adversary.attacks import choose
+from fedaudit.audit.case import OverRounds
 from fedaudit.session.prepare import prepare
 from fedaudit.session.run import rounds
 from fedaudit.stats import Block, auc, auc_difference, band_confidences, tpr_at_fpr
 from fedaudit.stats.bands import Band
 from fedaudit.stats.paired import auc_influence, by_unit, tpr_influence
 from fedaudit.stats.wording import since_round
-from fedaudit.types import Curve
+from fedaudit.types import Candidates, Curve, Game, Records, Role, Truth
 from fedaudit.words import all_words
 from tests.worlds import config
 
@@ -99,3 +100,21 @@ def test_round_against_round_is_a_difference_on_the_same_records() -> None:
     assert change.value - apart < change.low <= slow.low + 1e-9  # narrower than two intervals, no narrower than alone
     said = [note for note in all_words(prepared.auditor.snapshot().notices) if "between rounds 1 and 8" in note]
     assert bool(said) == (change.low > 0 or change.high < 0)
+
+
+@pytest.mark.parametrize("later", [0.0, 2.0])
+def test_a_round_at_another_rate_is_no_end_of_a_change(later: float) -> None:
+    """The threshold of the last round is far too high: the attack would seem to have lost nearly all it found."""
+    rng, sizes = np.random.default_rng(0), (300, 3000, 3000)
+    ids = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    rows = Records(np.zeros((6300, 2), np.float32), np.zeros(6300, np.int64), np.arange(6300))
+    truth = Truth(rows.id, np.repeat([Role.MEMBER.value, Role.EVALUATION.value, Role.CALIBRATION.value], sizes))
+    game = Game(Candidates("record", rows.id, np.full(6300, "p"), rows, np.arange(6300)), truth)
+    band, again = (OverRounds(game, 2, 0.95, ["tpr@0.01"]) for _ in "ab")
+    members, evaluation, calibration = (rng.normal(shift, 1, n) for shift, n in zip((3, 0, 0), sizes, strict=True))
+    for round, by in ((1, 0.0), (2, later)):
+        blocks = [Block(members, evaluation, calibration + by, ids=(ids[0], ids[1], ids[2]))]
+        band.add(round, blocks, {"tpr@0.01": tpr_at_fpr(blocks, 0.01)})
+    again.restore(band.state())
+    for seen in (band, again):
+        assert (seen.change("tpr@0.01") is None) == bool(later)

@@ -1,5 +1,7 @@
 """Differences on the same records: they cover, they are narrower than two intervals side by side, and ids join them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -113,3 +115,14 @@ def test_no_value_no_difference() -> None:
     assert found.value is None
     assert found.reason is not None
     assert "50 more" in found.reason
+
+
+def test_no_difference_from_a_figure_at_another_rate() -> None:
+    """The same attack, by thresholds far too high and as they should be: it would seem to have become a better one."""
+    rng = np.random.default_rng(6)
+    first, _ = pair(rng, (2.0, 2.0), 0.9, (300, 1000, 1000))
+    high = [replace(block, calibration=block.calibration + 2) for block in first]
+    assert tpr_difference(first, first, 0.05).value == 0
+    for found in (tpr_difference(first, high, 0.05), tpr_difference(high, first, 0.05)):
+        assert (found.value, found.low, found.high) == (None, None, None)
+        assert "and more may be picked out at the rate that was asked" in (found.reason or "")

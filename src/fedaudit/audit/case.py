@@ -157,6 +157,7 @@ class Measure:
     rounds: list[int] = field(default_factory=list)
     ends: list[Ends] = field(default_factory=list)
     widened: list[int] = field(default_factory=list)  # rounds that have a place in the band, in its order
+    doubted: list[int] = field(default_factory=list)  # rounds whose value is one at another rate
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,7 @@ class OverRounds:
                 influence, on = _influence(name, blocks)
                 own = _estimate(name, blocks, measure.band.add(on_units(influence, on, self.units)))
                 measure.widened.append(round)
+            measure.doubted += [round] if own.doubt else []
             measure.rounds.append(round)
             measure.ends.append((own.value, own.low, own.high))
 
@@ -206,11 +208,14 @@ class OverRounds:
         return found
 
     def change(self, name: str) -> ChangeOverRounds | None:
-        """The last round that has an interval minus the first, on the same records; None where there is one at most."""
+        """The last round that has an interval minus the first, on the same records; None where there is one at most, or
+        where either is doubted."""
         measure = self.measures.get(name)
         if measure is None or len(measure.widened) < 2 or len(measure.band.units) < len(measure.widened):
             return None
         first, last = measure.widened[0], measure.widened[-1]
+        if {first, last} & set(measure.doubted):
+            return None
         old, new = (_whole(measure.ends[measure.rounds.index(round)]) for round in (first, last))
         low, high = ends_of_difference(new, old, measure.band.correlation(0, len(measure.widened) - 1))
         return ChangeOverRounds(first, last, new[0] - old[0], low, high)
@@ -224,6 +229,7 @@ class OverRounds:
                 "rounds": list(measure.rounds),
                 "ends": [list(ends) for ends in measure.ends],
                 "widened": list(measure.widened),
+                "doubted": list(measure.doubted),
             }
             for name, measure in self.measures.items()
         }
@@ -233,6 +239,7 @@ class OverRounds:
             kept: Mapping[str, list[int]] = state[name]
             measure.band.restore(state[name]["band"])
             measure.rounds[:], measure.widened[:] = kept["rounds"], kept["widened"]
+            measure.doubted[:] = kept.get("doubted", ())  # former versions kept none
             measure.ends[:] = [(value, low, high) for value, low, high in state[name]["ends"]]
 
 

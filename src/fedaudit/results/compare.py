@@ -377,19 +377,13 @@ def _ids(blocks: Sequence[Block]) -> set[str]:
 
 def _blocks_behind(scores: Scores | None, of: tuple[str, str, str | None], risk: Estimate) -> list[Block]:
     """The scores of this attack, model and party behind a risk, as far as they can give it. None at all where the file
-    does not have them: a defence that changes the answers for outsiders is not in it. Nor where their threshold is
-    doubted: such a figure is one at another rate."""
+    does not have them: a defence that changes the answers for outsiders is not in it."""
     blocks = [] if scores is None or risk.value is None else blocks_of(scores, *of)
     if not blocks:
         return []
     fpr = fpr_of(risk.name)
     again = auc(blocks) if fpr is None else pooled_tpr(blocks, fpr, prove=False)
-    if (
-        again.doubt
-        or again.value is None
-        or risk.value is None
-        or not math.isclose(again.value, risk.value, rel_tol=0, abs_tol=1e-9)
-    ):
+    if again.value is None or risk.value is None or not math.isclose(again.value, risk.value, rel_tol=0, abs_tol=1e-9):
         return []
     return list(blocks) if fpr is None else able(blocks, fpr)
 

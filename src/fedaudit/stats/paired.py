@@ -61,7 +61,8 @@ def tpr_difference(first: Sequence[Block], second: Sequence[Block], fpr: float, 
 
 
 def difference(pair: tuple[Estimate, Estimate], influences: Sequence[tuple[Influence, Sequence[Block]]]) -> Estimate:
-    """The first estimate minus the second, from both intervals and what each record adds to either."""
+    """The first estimate minus the second, from both intervals and what each record adds to either. A doubted one is at
+    another rate: no value."""
     one, two = pair
     name, counts = f"{one.name}-difference", (min(one.n_pos, two.n_pos), min(one.n_neg, two.n_neg))
     together = correlation(influences)
@@ -70,8 +71,9 @@ def difference(pair: tuple[Estimate, Estimate], influences: Sequence[tuple[Influ
         f"(MOVER) of: {one.method}"
     )
     ends = (one.value, one.low, one.high, two.value, two.low, two.high)
-    if any(end is None for end in ends):
-        reason = one.reason or two.reason
+    doubted = next((own for own in pair if own.doubt), None)
+    if doubted or any(end is None for end in ends):
+        reason = doubted.reason if doubted else one.reason or two.reason
         return Estimate(name, None, None, None, one.confidence, method, "measured", *counts, reason=reason)
     a, a_low, a_high, b, b_low, b_high = (float(end) for end in ends if end is not None)
     low, high = ends_of_difference((a, a_low, a_high), (b, b_low, b_high), together)
