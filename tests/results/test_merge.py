@@ -1,6 +1,7 @@
 """Four sites hand over what they found, without names; what comes of it is the pooled audit, to the last digit."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,13 @@ import pytest
 
 from fedaudit.errors import FedauditError
 from fedaudit.results import merge as merging
-from fedaudit.results.document import load
+from fedaudit.results.document import load, save
 from fedaudit.results.merge import MANIFEST, Manifest, RunAttack, hand_over, merge, read_site
 from fedaudit.results.schema import as_text, plain, read_file
 from fedaudit.results.scores import blocks_of, load_scores
 from fedaudit.stats import Block
-from fedaudit.types import AuditResult, Estimate
-from fedaudit.words import all_words
+from fedaudit.types import AuditResult, Estimate, warning
+from fedaudit.words import all_words, words
 from tests.command import fedaudit
 
 ATTACKS = '["loss", "fta-confidence", "matched-filter", "gradient-cosine"]'
@@ -207,6 +208,15 @@ def test_what_a_site_doubts_the_consortium_doubts(pooled: Path, tmp_path: Path) 
     (folders[1] / MANIFEST).write_text(as_text(other))
     with pytest.raises(FedauditError, match="differ in the false-positive rates"):
         merge(folders, "x")
+
+
+@pytest.mark.parametrize("code", ["fpr-missed", "fpr-undershot"])
+def test_a_site_hands_on_that_its_thresholds_are_doubted(code: str, pooled: Path, tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "out"
+    shutil.copytree(pooled, run)
+    found, doubted = load(run), warning(code, attack="loss", fpr=1.0)
+    save(replace(found, results=[replace(entry, told=(doubted,)) for entry in found.results]), run)
+    assert hand_over(run, out).doubts.count(words(doubted)) == 1
 
 
 @pytest.mark.parametrize(

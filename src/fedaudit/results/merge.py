@@ -141,8 +141,9 @@ def hand_over(run: Path, out: Path, party: str | None = None, ranks: bool = Fals
 
 def _doubts(document: Document) -> list[str]:
     """What keeps a gate from calling the site safe: it holds for the consortium, too."""
-    differ = [told for told in document.all_told() if told.code == "sets-differ"]
-    return [*document.degraded, *document.understates, *all_words(differ)]
+    all_told = [*document.all_told(), *(told for entry in document.results for told in entry.told)]
+    unlike = [told for told in all_told if told.code in ("sets-differ", "fpr-missed", "fpr-undershot")]
+    return [*document.degraded, *document.understates, *all_words(once(unlike))]
 
 
 def _without_names(scores: Scores, ranks: bool) -> Scores:
