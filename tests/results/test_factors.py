@@ -202,6 +202,22 @@ def test_seeds_whose_risk_is_doubted_are_no_part_of_a_mean(tmp_path: Path, doubt
     assert (risky.row.risk.value if risky.row.risk else None) == (pytest.approx(np.mean(left)) if left else None)
 
 
+def test_a_level_is_told_without_cells_whose_risk_is_doubted(tmp_path: Path) -> None:
+    """As in the table of configurations: an attack beside the one that is quoted may find more."""
+    with_tpr(made(tmp_path, SHIFTS, RIGHT), ALL_TPR)
+
+    def counted() -> list[int]:
+        found = next(factor for factor in factors(outcomes(tmp_path), tmp_path) if factor.metric == "tpr@0.01")
+        return [level.cells for level in found.levels]
+
+    before = sum(counted())
+    whole = load(tmp_path / CELLS / "b2")
+    refused = replace(EXAMPLE, value=None, low=None, high=None, doubt="more")
+    other = replace(whole.results[0], attack="fta-loss", estimates={"tpr@0.01": refused})
+    save(replace(whole, results=[*whole.results, other]), tmp_path / CELLS / "b2")
+    assert sum(counted()) == before - 1
+
+
 def test_cells_with_a_quoted_figure_that_is_doubted_are_compared_by_their_auc(tmp_path: Path) -> None:
     found = with_tpr(made(tmp_path, SHIFTS, RIGHT), ALL_TPR)
     assert metric_of(found) == "tpr@0.01"

@@ -142,7 +142,7 @@ def _names(directories: Sequence[Path]) -> list[str]:
 def row_of(document: Document, name: str, metric: str = RISK) -> ComparedRun:
     run = document.run
     risks: dict[str, tuple[Span, str]] = {}
-    doubted = [headline.vantage for headline in document.headlines if _doubted(document, headline, metric)]
+    doubted = [headline.vantage for headline in document.headlines if hides_risk(document, headline, metric)]
     for headline in (one for one in document.headlines if one.vantage not in doubted):
         found = [(headline.attack, headline.model, headline.estimates)]
         found += [(e.attack, e.model, e.estimates) for e in document.results if _is_primary(e, headline)]
@@ -170,7 +170,7 @@ def row_of(document: Document, name: str, metric: str = RISK) -> ComparedRun:
     )
 
 
-def _doubted(document: Document, headline: Headline, metric: str) -> bool:
+def hides_risk(document: Document, headline: Headline, metric: str) -> bool:
     """Has an attack from there a figure by a threshold from records of another kind? More may be found by it than by
     all others, so that the run cannot be ranked."""
     seen = [e.estimates for e in document.results if e.party is None and of_membership(e) and sees(headline.vantage, e)]

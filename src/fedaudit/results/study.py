@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import atomic
 from fedaudit.results import document as results
-from fedaudit.results.compare import ComparedRun, pareto, risk_difference, row_of
+from fedaudit.results.compare import ComparedRun, hides_risk, pareto, risk_difference, row_of
 from fedaudit.results.document import Document
 from fedaudit.results.schema import read_file, save_as
 from fedaudit.stats import over_runs
@@ -276,7 +276,9 @@ def _each(found: Sequence[Outcome], key: str, vantage: str, metric: str, directo
 
 def _risk(outcome: Outcome, vantage: str, metric: str) -> Estimate | None:
     headline = _headline(outcome.document, vantage)
-    return headline.estimates.get(metric) if headline else None
+    if outcome.document is None or headline is None or hides_risk(outcome.document, headline, metric):
+        return None
+    return headline.estimates.get(metric)
 
 
 def _valued(estimate: Estimate | None) -> bool:

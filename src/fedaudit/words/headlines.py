@@ -77,7 +77,9 @@ def _told(headline: Headline, scene: Scene) -> Headline:
     what = scene.about.get(headline.attack, "")
     how = f"; after {count(rounds)} round{'' if rounds == 1 else 's'}, by {headline.attack}{': ' * bool(what)}{what}"
     possible = _most_possible(headline, scene)
-    tone, sentence, details = _claim(headline, name, how, _nouns(headline, entry), possible, _doubted(headline, scene))
+    tone, sentence, details = _claim(
+        headline, name, how, _nouns(headline, entry), possible, _why_doubted(headline, scene)
+    )
     if tone in ("none", "unknown") and entry and entry.unit == "subject":
         details += _smallest_seen(headline, name)
     if headline.primary and (fixed := scene.primary.get(headline.vantage)):
@@ -189,7 +191,7 @@ def _most_possible(headline: Headline, scene: Scene) -> float | None:
     return max((end for tpr in found if (end := 1.0 if tpr.doubt else tpr.high) is not None), default=None)
 
 
-def _doubted(headline: Headline, scene: Scene) -> str:
+def _why_doubted(headline: Headline, scene: Scene) -> str:
     """Which attack from this vantage has a figure by a threshold from records of another kind; empty if none."""
     figures = [(attack, tpr) for attack, estimates in _seen(headline, scene) for tpr in estimates.values()]
     return next((f"by {attack}, {tpr.reason}" for attack, tpr in figures if tpr.doubt and tpr.reason), "")
