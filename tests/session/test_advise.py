@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,18 @@ from fedaudit.results.document import load
 from fedaudit.results.gate import judge, parse_limit
 from fedaudit.session import advise as advising
 from fedaudit.session import trials
-from fedaudit.session.advise import CONFIRMING, Again, _about, _masking, _places, advise, compared, looking_at, points
+from fedaudit.session.advise import (
+    CONFIRMING,
+    Again,
+    _about,
+    _masking,
+    _places,
+    advise,
+    compared,
+    looking_at,
+    most_found,
+    points,
+)
 from fedaudit.session.levers import NO_CHANGE, Change, Lever, changed, levers
 from fedaudit.session.run import run
 from fedaudit.session.search import Contender, LeverSearch, most_rounds, rungs
@@ -252,12 +264,36 @@ def test_a_figure_that_is_doubted_is_not_taken_for_nothing_found(
     monkeypatch.setattr(Scores, "block", moved)
     monkeypatch.setattr(Again, "unchanged", confirmed)
     monkeypatch.setattr(LeverSearch, "run", searching)
-    found, _ = advise(harmless(tmp_path), parse_limit("tpr@0.1 < 0.11"), tmp_path, 1, silent, lambda _: None)
-    assert searched == [True]
-    assert (found.tried[0].risk is None) == from_the_first
-    assert "No attack found anything" not in " ".join(found.sentences)
-    if from_the_first:
-        assert found.sentences[0].startswith("No run has a risk that could be compared")
+    asked = harmless(tmp_path), parse_limit("tpr@0.1 < 0.11"), tmp_path, 1, silent, lambda _: None
+    if from_the_first:  # and so it would be in every trial
+        with pytest.raises(
+            FedauditError, match="is doubted in the federation as it is: records that set its threshold"
+        ):
+            advise(*asked)
+    else:
+        assert "No attack found anything" not in " ".join(advise(*asked)[0].sentences)
+    assert searched == [True] * (not from_the_first)
+
+
+@pytest.mark.parametrize(("attack", "asked"), [("loss", True), ("fta-loss", False)])
+def test_a_search_goes_on_where_an_attack_that_it_does_not_ask_is_doubted(attack: str, asked: bool) -> None:
+    limit, every = parse_limit("tpr@0.1 < 0.2"), ["matched-filter", "loss", "fta-loss"]
+    own = Unchanged(look(NO_CHANGE.name, 0.95, 0.6), every, quiet=False, people=False, doubted=[attack])
+    searched = _searched(config(), limit, every)
+    with pytest.raises(FedauditError, match="of loss is doubted") if asked else nullcontext():
+        _refuse_doubted(own, searched, limit)
+
+
+def test_a_figure_at_another_rate_is_not_quoted_beside_the_changed_federation(tmp_path: Path) -> None:
+    run(harmless(tmp_path), tmp_path / "run", silent)
+    limit, found = parse_limit("tpr@0.1 < 0.11"), load(tmp_path / "run")
+    gate = judge(tmp_path / "run", [limit])
+    assert most_found(found, limit, gate) is not None
+    doubted = [
+        replace(e, estimates={name: replace(own, doubt="fewer") for name, own in e.estimates.items()})
+        for e in found.results
+    ]
+    assert most_found(replace(found, results=doubted), limit, gate) is None
 
 
 def test_after_a_search_nobody_says_that_nothing_was_searched() -> None:

@@ -69,10 +69,11 @@ def advise(
     with progress(f"Trying {places} of many changes", most) as step:
         bench = Bench(out, workers, step, tell)
         own = Unchanged.trained(bench, config, limit)
+        searched = _searched(config, limit, own.attacks)
+        _refuse_doubted(own, searched, limit)
         again = Again(bench, config, own.attacks, limit, masked=bool(always))
         looks, confirmed = list[Tried](), again.unchanged() if own.quiet else []
         if not (confirmed and again.still_quiet()):
-            searched = _searched(config, limit, own.attacks)
             fitting = found if own.people else without_people(found)
             field = LeverSearch(searched, fitting, limit, always=always, places=places).run(bench)
             looks = [look for one in field for look in one.told(config.federation.rounds)]
@@ -149,12 +150,13 @@ def looking_at(config: Config, attacks: Sequence[str] | None, rate: float | None
 @dataclass(frozen=True)
 class Unchanged:
     """What was seen of the federation as it is, with which attacks; `quiet`: nothing has to be searched; `people`: the
-    data say whose a record is."""
+    data say whose a record is; `doubted`: attacks whose figures are."""
 
     look: Tried
     attacks: Sequence[str]
     quiet: bool
     people: bool
+    doubted: Sequence[str]
 
     @classmethod
     def trained(cls, bench: Bench, config: Config, limit: Rule) -> Unchanged:
@@ -178,7 +180,24 @@ class Unchanged:
             r.attack for r in document.results if r.question in OF_MEMBERSHIP and r.attack != "blind"
         )
         people = "split_subjects" in document.run.config["federation"]  # decided where there are any
-        return cls(look, list(attacks), below(look, limit) or quiet(gate, limit), people)
+        doubted = list(dict.fromkeys(finding.attack for finding in gate.findings if finding.doubt))
+        return cls(look, list(attacks), below(look, limit) or quiet(gate, limit), people, doubted)
+
+
+def _refuse_doubted(own: Unchanged, searched: Config, limit: Rule) -> None:
+    """All trials have the same calibration records: where an attack that a search asks is doubted, none of them would
+    have a risk that could be compared."""
+    doubted = [attack for attack in own.doubted if searched.audit.attacks != ASKED or attack in ASKED]
+    if doubted:
+        what = (
+            f"{limit.metric} of {', '.join(doubted)} is doubted in the federation as it is: records that set its "
+            "threshold are of another kind than those that are reported on, and so they would be in every trial"
+        )
+        raise FedauditError(
+            "thresholds-doubted",
+            what,
+            "Draw both from the same population, at the same time: audit.calibration says where they come from.",
+        )
 
 
 def own_folder(bench: Bench, config: Config) -> Path:
@@ -356,9 +375,10 @@ def most_found(document: Document, limit: Rule, gate: Gate, masked: bool = False
 
 
 def _risk_of(result: AuditResult | None, metric: str, gate: Gate) -> Risk | None:
-    """With the gate's interval, if the gate looked at it: one figure has one interval wherever it is told."""
+    """With the gate's interval, if the gate looked at it: one figure has one interval wherever it is told. None if it
+    is doubted: it is one at another rate."""
     estimate = result.estimates.get(metric) if result else None
-    if result is None or estimate is None or estimate.value is None:
+    if result is None or estimate is None or estimate.value is None or estimate.doubt:
         return None
     low, high = proved_ends(estimate)
     risk = Risk(
