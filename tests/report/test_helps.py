@@ -130,10 +130,21 @@ def test_fewer_rounds_only_where_the_curve_rises() -> None:
             for name, curve in entry.get("curves", {}).items():
                 if name != "roc":
                     curve["value"] = [curve["value"][-1] * (x / 40) ** power for x in curve["x"]]
+                    curve["high"] = [value + 0.01 for value in curve["value"]]
         assert ("Fewer rounds" in found(results)) == told
         if told:
             assert found(results)["Fewer rounds"].basis == "measured"
             assert "and 12.4 % after round 40" in found(results)["Fewer rounds"].text
+
+
+def test_fewer_rounds_not_by_a_round_whose_threshold_is_far_too_high() -> None:
+    results = builder.results()
+    for entry in results["results"]:
+        for name, curve in entry.get("curves", {}).items():
+            if name != "roc":
+                curve["value"] = [curve["value"][-1] * x / 40 for x in curve["x"]]
+                curve["high"] = [1.0 for _ in curve["x"]]
+    assert "Fewer rounds" not in found(results)
 
 
 def test_first_things_first() -> None:
@@ -157,6 +168,15 @@ def test_no_larger_audit_mends_thresholds_from_records_of_another_kind(doubt: st
     (told,) = found(results).values()
     assert told.title == "Thresholds from records like those that are reported on"
     assert "fedaudit plan" not in told.text
+
+
+def test_thresholds_from_records_of_another_kind_are_told_beside_a_finding() -> None:
+    results = builder.results()
+    title = "Thresholds from records like those that are reported on"
+    assert title not in found(results)
+    pooled = next(entry for entry in results["results"] if entry["party"] is None)
+    next(own for name, own in pooled["estimates"].items() if name.startswith("tpr@"))["doubt"] = "fewer"
+    assert title in found(results)
 
 
 def test_what_was_tried_comes_first_and_is_called_that() -> None:

@@ -61,6 +61,21 @@ def _whole_audit(results: Results, found: list[Finding], name: str | None) -> He
     return Help("Complete the audit", text, "measured")
 
 
+def _like_thresholds(results: Results, found: list[Finding], name: str | None) -> Help | None:
+    if not _doubts(results):
+        return None
+    text = (
+        "The records that set thresholds are not like those that are reported on: far more outsiders are accused "
+        "than was asked, or far fewer. A larger audit changes nothing of that. Draw both from the same population, "
+        "at the same time, and audit again: audit.calibration says where they come from."
+    )
+    return Help("Thresholds from records like those that are reported on", text, "measured")
+
+
+def _doubts(results: Results) -> bool:
+    return any(estimate.doubt for entry in words.pooled(results) for estimate in entry.estimates.values())
+
+
 def _secure_aggregation(results: Results, found: list[Finding], name: str | None) -> Help | None:
     """Under secure aggregation a server is left with what any party sees, and this run has measured that."""
     server = next((f for f in found if f.vantage == "server" and f.tone in ("found", "weak")), None)
@@ -156,11 +171,12 @@ def _fewer_rounds(results: Results, found: list[Finding], name: str | None) -> H
         curve = finding.curves.get(name or "")
         if curve is None or finding.tone != "found":
             continue
-        seen = [(x, v) for x, v in zip(curve.x, curve.value, strict=False) if v is not None]
+        points = zip(curve.x, curve.value, curve.high, strict=False)
+        seen = [(x, value, high) for x, value, high in points if value is not None]
         if len(seen) < 4:
             continue
-        (middle, then), (end, now) = seen[len(seen) // 2 - 1], seen[-1]
-        if now > 0 and then < SMALLER * now:
+        (middle, then, most), (end, now, _) = seen[len(seen) // 2 - 1], seen[-1]
+        if most is not None and most < now and then < SMALLER * now:  # by a threshold far too high, all is possible
             text = (
                 f"{words.measure(name or '')}: {share(then)} after round {middle:.0f} and {share(now)} after round "
                 f"{end:.0f} (the chart under “Since when” has the bands). A training that stops earlier, or sends less "
@@ -188,15 +204,8 @@ def _exposed_parties(results: Results, found: list[Finding], name: str | None) -
 
 def _larger_audit(results: Results, found: list[Finding], name: str | None) -> Help | None:
     """Where nothing was found or the figure is open: how to learn more."""
-    if any(finding.tone not in ("none", "unknown") for finding in found):
+    if any(finding.tone not in ("none", "unknown") for finding in found) or _doubts(results):
         return None
-    if any(estimate.doubt for entry in words.pooled(results) for estimate in entry.estimates.values()):
-        text = (
-            "The records that set thresholds are not like those that are reported on: far more outsiders are accused "
-            "than was asked, or far fewer. A larger audit changes nothing of that. Draw both from the same population, "
-            "at the same time, and audit again: audit.calibration says where they come from."
-        )
-        return Help("Thresholds from records like those that are reported on", text, "measured")
     for finding in found:
         tpr = finding.headline.estimates.get(name or "")
         if tpr is None:
@@ -214,6 +223,7 @@ Rule = Callable[[Results, list[Finding], str | None], Help | None]
 RULES: tuple[Rule, ...] = (
     _same_population,
     _whole_audit,
+    _like_thresholds,
     _secure_aggregation,
     _search,
     _differential_privacy,
