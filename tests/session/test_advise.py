@@ -25,9 +25,12 @@ from fedaudit.session import trials
 from fedaudit.session.advise import (
     CONFIRMING,
     Again,
+    Unchanged,
     _about,
     _masking,
     _places,
+    _refuse_doubted,
+    _searched,
     advise,
     compared,
     looking_at,
