@@ -104,21 +104,6 @@ def test_a_run_of_today_has_every_key_that_such_a_file_has(tmp_path: Path) -> No
         assert old.get("curves", {}).keys() <= new.get("curves", {}).keys()
 
 
-def test_a_tpr_of_a_former_version_that_has_no_value_but_counts_of_the_accused_was_doubted() -> None:
-    """Its name is that of today; nothing else of such a file was doubted."""
-    values = stored("people")
-    found = values["results"][0]["estimates"]
-    name = next(name for name in found if name.startswith("tpr@"))
-    assert Document.from_json(values).results[0].estimates[name].doubt is None
-    found[name] |= {"value": None, "low": None, "high": None, "realised_fpr": 0.5}
-    (first, *_) = Document.from_json(values).results
-    assert {one.doubt for other, one in first.estimates.items() if other != name} == {None}
-    assert first.estimates[name].doubt == "more"
-    assert plain(first)["estimates"][name]["doubt"] == "more"
-    found[name] |= {"realised_fpr": None}
-    assert Document.from_json(values).results[0].estimates[name].doubt is None
-
-
 def with_more(values: Any, tree: Any) -> Any:
     """The JSON of a tree, with one more key wherever a dataclass stands."""
     if is_dataclass(tree):

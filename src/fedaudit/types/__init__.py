@@ -531,7 +531,7 @@ class Estimate:
     threshold: Annotated[OrNull[Number], sometimes("null: each party has its own")] = None
     realised_fpr: Annotated[OrNull[Number], sometimes()] = None
     realised_fpr_interval: Annotated[OrNull[tuple[Number, Number]], sometimes()] = None
-    reason: Annotated[str | None, Field(description="why there is no value, or no lower end")] = None
+    reason: Annotated[str | None, Field(description="why there is no value, or no lower end, or no upper end")] = None
     ceiling: Annotated[OrNull[Number], if_known("epsilon: the most that so many trials could ever show")] = None
     guaranteed: Annotated[
         OrNull[tuple[Number, Number]],
@@ -560,13 +560,7 @@ class Estimate:
 def _named(estimates: Any) -> Any:
     if not isinstance(estimates, dict):
         return estimates
-    return {name: _doubted(one) | {"name": name} if isinstance(one, dict) else one for name, one in estimates.items()}
-
-
-def _doubted(one: dict[str, Any]) -> dict[str, Any]:
-    """Files of former versions do not say so: there, whatever counted accusations and has no value was doubted."""
-    former = one.get("value") is None and one.get("realised_fpr") is not None
-    return {"doubt": "more", **one} if former else one
+    return {name: one | {"name": name} if isinstance(one, dict) else one for name, one in estimates.items()}
 
 
 def _names(pattern: str) -> dict[str, Any]:
