@@ -111,6 +111,16 @@ def test_what_was_not_done_is_never_said_to_be_tested() -> None:
     assert {status for status, _ in found.values()} <= {"not tested", "not stated", "stated"}
 
 
+def test_a_rate_whose_figure_is_doubted_is_not_called_tested() -> None:
+    asked, whole = "11.2.5: results at fixed low false-positive rates, not the AUC alone", document()
+    assert said(cleaned(whole))[asked][0] == "tested"
+    headlines = [
+        replace(one, estimates={name: replace(own, doubt="fewer") for name, own in one.estimates.items()})
+        for one in whole.headlines
+    ]
+    assert said(cleaned(replace(whole, headlines=headlines)))[asked][0] == "not tested"
+
+
 def test_what_was_done_is_said_with_its_findings() -> None:
     found = said(cleaned(document()))
     status, answer = found["resistance to membership inference"]

@@ -169,6 +169,28 @@ def test_what_a_headline_owes_to_another_vantage_is_not_taken_for_its_own() -> N
     assert server.details[0].startswith("Nothing beyond chance was found for whoever runs the server")
 
 
+def test_a_lent_tone_is_not_taken_back_to_nothing_found_beside_a_figure_that_is_doubted() -> None:
+    results = builder.results()
+    results["headlines"][1] |= {"estimates": builder.estimates(0.011, 0.505), "tone": "found"}
+    assert redacted(read(results)).headlines[1].tone != "unknown"
+    pooled = next(entry for entry in results["results"] if entry["party"] is None and entry["vantage"] == "client")
+    pooled["estimates"]["auc"]["doubt"] = "fewer"
+    server = redacted(read(results)).headlines[1]
+    assert "Nothing beyond chance" not in " ".join([server.sentence, *server.details])
+
+
+def test_what_is_found_by_a_threshold_far_too_high_says_so() -> None:
+    """More may be picked out: the interval alone, which ends at 100 %, does not say why."""
+    results, why = (
+        builder.results(),
+        "0.001 of the outsiders are accused where 0.01 was asked: the records that set the",
+    )
+    why += " threshold are not like those that are reported on, and more may be picked out at the rate that was asked"
+    results["headlines"][0]["tone"] = "found"
+    results["headlines"][0]["estimates"]["tpr@0.01"] |= {"doubt": "fewer", "high": 1.0, "reason": why}
+    assert redacted(read(results)).headlines[0].sentence.endswith(f"; {why}.")
+
+
 @pytest.mark.parametrize("name", ["loss", "client", "auc"])
 def test_a_party_that_is_called_like_an_attack_changes_no_attack(name: str) -> None:
     results = json.loads(json.dumps(builder.results()).replace('"party-0"', json.dumps(name)))

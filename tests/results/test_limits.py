@@ -126,5 +126,6 @@ def test_a_limit_is_not_checked_where_other_records_set_the_threshold_of_an_atta
 
     told = unchecked("loss", "fta-loss")
     assert told is not None
+    assert f"is not checked for all attacks: of {doubted}, records that set its threshold are of" in words(told)
     assert "of the outsiders are accused where 0.05 was asked" in words(told)
     assert doubted == "loss" or unchecked("loss") is None

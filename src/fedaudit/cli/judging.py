@@ -431,6 +431,7 @@ def _gate_as_json(found: "Gate") -> dict[str, Any]:
                 "high": f.high,
                 "verdict": f.verdict.value,
                 "note": f.note,
+                "doubt": f.doubt,
             }
             for f in found.findings
         ],

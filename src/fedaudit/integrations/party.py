@@ -335,12 +335,13 @@ class Watch:
         if attack.name in auditor.failed:
             return because("failed", attack.name, auditor.failed[attack.name])
         said = auditor.after(index, self.vantage, model, rule.text)
-        heard = [(one.primary, found) for one in said if (found := one.decisive.get(rule.metric))]
-        doubted = next((found for _, found in heard if found.doubt), None)
-        estimate = doubted or next((found for primary, found in heard if primary), None)
+        heard = [(one, found) for one in said if (found := one.decisive.get(rule.metric))]
+        for one, found in heard:
+            if found.doubt:
+                return because("doubted", one.attack, found.reason or "")
+        estimate = next((found for one, found in heard if one.primary), None)
         if estimate is not None:
-            settled = estimate.low is not None and not doubted
-            return None if settled else because("no-interval", why=estimate.reason or "")
+            return None if estimate.low is not None else because("no-interval", why=estimate.reason or "")
         seen = auditor.outlooks.sight(self.vantage, model, self.party).rounds
         needed = getattr(attack, "degree", 1) + 1  # one point has no slope, two have no curvature
         return None if seen < needed else because("no-value", attack.name, rounds=seen)

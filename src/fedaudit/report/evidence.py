@@ -339,7 +339,10 @@ def _ensemble(looked: Looked) -> Demand:
 def _low_rate(looked: Looked) -> Demand:
     asked = "11.2.5: results at fixed low false-positive rates, not the AUC alone"
     names = {
-        name for f in looked.found for name, e in f.headline.estimates.items() if fpr_of(name) and e.value is not None
+        name
+        for f in looked.found
+        for name, e in f.headline.estimates.items()
+        if fpr_of(name) and e.value is not None and not e.doubt
     }
     rates = sorted(fpr for name in names if (fpr := fpr_of(name)) is not None)
     if not rates:

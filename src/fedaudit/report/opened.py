@@ -200,6 +200,7 @@ def _figures(entry: AuditResult) -> list[dict[str, Any]]:
         "realised_fpr",
         "method",
         "reason",
+        "doubt",
     )
     return [
         {**place, "measure": name, **{key: getattr(e, key) for key in counted}, "epochs": entry.cost.epochs}

@@ -25,7 +25,7 @@ from fedaudit.stats.wording import main_tpr
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.types import AuditResult, Grant, Headline, Notice, Tone, Vantage, notice, warning
 from fedaudit.words import CANNOT, EPSILONS, LEAVES, LINES, OF_ATTRIBUTE, READERS, WORDS, words
-from fedaudit.words.headlines import Scene, worded
+from fedaudit.words.headlines import Scene, seen_figures, worded
 
 LEFT_OUT = "(left out)"
 
@@ -241,16 +241,18 @@ class _Hidden:
 def _worded(document: Document, results: Sequence[AuditResult]) -> list[Headline]:
     headlines = document.headlines
     name = main_tpr([headline.estimates for headline in headlines])
-    decided = [replace(headline, tone=_tone(headline, name)) for headline in headlines]
     primary = {h.vantage: fixed for h in headlines if h.primary and (fixed := _primary(h, results, name))}
     about = {entry.attack: ATTACKS.brief(entry.attack) for entry in results if _own_attack(entry.attack)}
     scene = Scene(results, document.run.rounds, name, primary=primary, about=about, groups=document.groups)
-    return worded(decided, scene)
+    return worded([replace(headline, tone=_tone(headline, scene)) for headline in headlines], scene)
 
 
-def _tone(headline: Headline, name: str | None) -> Tone:
-    """As it was decided, unless a vantage that sees less lent it: its own interval does not bear it then."""
-    alone = Heard(headline.attack, headline.model, headline.estimates, headline.estimates, True).tone(name)
+def _tone(headline: Headline, scene: Scene) -> Tone:
+    """As it was decided, unless a vantage that sees less lent it: its own interval does not bear it then, and nothing
+    is known beside a figure that is doubted."""
+    alone = Heard(headline.attack, headline.model, headline.estimates, headline.estimates, True).tone(scene.name)
+    doubted = any(estimate.doubt for _, own in seen_figures(headline, scene) for estimate in own.values())
+    alone = "unknown" if alone == "none" and doubted else alone
     return alone if RANK[alone] < RANK[headline.tone] else headline.tone
 
 
@@ -269,7 +271,7 @@ def _primary(headline: Headline, results: Sequence[AuditResult], name: str | Non
 
 REGISTRIES = {"data": DATA, "model": MODELS, "defences": DEFENCES}
 SHARES = ("excess", "gap", "members", "blind", "nonmembers", "outside", "label", "largest")  # in the data of notices
-CAUSES = ("nobody", "failed", "no-interval", "no-value", "binary", "mixed")
+CAUSES = ("nobody", "failed", "no-interval", "doubted", "no-value", "binary", "mixed")
 
 _CALIBRATION = "needs # more calibration non-members"
 _SUBJECTS = "needs records of # subjects among members and among non-members, and"

@@ -802,9 +802,11 @@ def _limit_unchecked(round: int, limit: str | None, cause: str, attack: str, why
         "nobody": "nobody attacks",
         "failed": f"{attack} failed ({why})",
         "no-interval": why or "it has no interval",
+        "doubted": f"of {attack}, records that set its threshold are of another kind ({why})",
         "no-value": f"{attack} has no value after {rounds} rounds",
     }
-    return f"round {round}: the limit {limit!r} is not checked: {causes[cause]}"
+    for_all = " for all attacks" * (cause == "doubted")  # the others were checked
+    return f"round {round}: the limit {limit!r} is not checked{for_all}: {causes[cause]}"
 
 
 # Of these, `why` is the error in words, and `error` its code.

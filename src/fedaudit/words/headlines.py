@@ -81,7 +81,7 @@ def _told(headline: Headline, scene: Scene) -> Headline:
         headline, name, how, _nouns(headline, entry), possible, _why_doubted(headline, scene)
     )
     if tone in ("none", "unknown") and entry and entry.unit == "subject":
-        details += _smallest_seen(headline, name)
+        details += _smallestseen_figures(headline, name)
     if headline.primary and (fixed := scene.primary.get(headline.vantage)):
         details.append(_of_the_primary(fixed, headline, name))
     details += _on_average(headline, scene)
@@ -146,7 +146,7 @@ def _claim(
     shares = f"{share(tpr.value)} of {nouns[0]} ({hits}) while wrongly accusing {rate(fpr)} of outsiders"
     shares += f" ({interval(name or 'tpr@', tpr)}"
     if tone == "found":
-        return tone, f"{who} can pick out {shares}{how}).", []
+        return tone, f"{who} can pick out {shares}{how}){'; ' * bool(tpr.reason)}{tpr.reason or ''}.", []
     begins = tpr.reason or f"the interval begins at {share(tpr.low)}, which is not above {rate(fpr)}"
     if tpr.low is not None and tpr.low > fpr:
         begins = BY_CHANCE
@@ -187,17 +187,17 @@ def _on_average(headline: Headline, scene: Scene) -> list[str]:
 def _most_possible(headline: Headline, scene: Scene) -> float | None:
     """The largest upper end of the quoted rate, over all attacks from this vantage: one of them may be the stronger.
     Where one has no value because of its threshold, that is everybody."""
-    found = [tpr for _, estimates in _seen(headline, scene) if (tpr := estimates.get(scene.name or ""))]
+    found = [tpr for _, estimates in seen_figures(headline, scene) if (tpr := estimates.get(scene.name or ""))]
     return max((end for tpr in found if (end := 1.0 if tpr.doubt else tpr.high) is not None), default=None)
 
 
 def _why_doubted(headline: Headline, scene: Scene) -> str:
     """Which attack from this vantage has a figure by a threshold from records of another kind; empty if none."""
-    figures = [(attack, tpr) for attack, estimates in _seen(headline, scene) for tpr in estimates.values()]
+    figures = [(attack, tpr) for attack, estimates in seen_figures(headline, scene) for tpr in estimates.values()]
     return next((f"by {attack}, {tpr.reason}" for attack, tpr in figures if tpr.doubt and tpr.reason), "")
 
 
-def _seen(headline: Headline, scene: Scene) -> list[tuple[str, Mapping[str, Estimate]]]:
+def seen_figures(headline: Headline, scene: Scene) -> list[tuple[str, Mapping[str, Estimate]]]:
     """What is quoted, and all pooled figures of membership from this vantage."""
     seen = (headline.vantage, *(("client",) if headline.vantage == "server" else ()))
     entries = [r for r in scene.results if r.vantage in seen and r.party is None and r.attack != "blind"]
@@ -220,7 +220,7 @@ def _measure(name: str) -> str:
     return "an AUC of" if fpr is None else f"a share picked out at {rate(fpr)} false accusations of"
 
 
-def _smallest_seen(headline: Headline, name: str | None) -> list[str]:
+def _smallestseen_figures(headline: Headline, name: str | None) -> list[str]:
     """Of a person nobody may say "safe": what is not found may be smaller than what could have been."""
     from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr  # a page renders without scipy
 
