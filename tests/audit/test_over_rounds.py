@@ -107,7 +107,7 @@ def test_a_round_at_another_rate_is_no_end_of_a_change(later: float) -> None:
     """The threshold of the last round is far too high: the attack would seem to have lost nearly all it found."""
     rng, sizes = np.random.default_rng(0), (300, 3000, 3000)
     ids = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
-    rows = Records(np.zeros((6300, 2), np.float32), np.zeros(6300, np.int64), np.arange(6300))
+    rows = Records(np.zeros((6300, 2), np.float32), np.zeros(6300, np.int64), np.arange(6300).astype(str))
     truth = Truth(rows.id, np.repeat([Role.MEMBER.value, Role.EVALUATION.value, Role.CALIBRATION.value], sizes))
     game = Game(Candidates("record", rows.id, np.full(6300, "p"), rows, np.arange(6300)), truth)
     band, again = (OverRounds(game, 2, 0.95, ["tpr@0.01"]) for _ in "ab")

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 import fedaudit
+from fedaudit.cli.judging import _gate_as_json
 from fedaudit.errors import FedauditError
 from fedaudit.report import opened, words
 from fedaudit.report.opened import OpenedRun
 from fedaudit.report.values import cleaned
 from fedaudit.results.document import Document, save
+from fedaudit.results.gate import Gate, Judged, parse_rule
 from fedaudit.results.table import as_csv, rows
 from fedaudit.session.run import run as trained
 from fedaudit.stats import over_runs
@@ -57,6 +59,16 @@ def test_every_figure_is_a_row(run: OpenedRun) -> None:
     assert [
         tuple(None if pandas.isna(cell) else cell for cell in row) for row in got.itertuples(index=False)
     ] == expected
+
+
+def test_a_doubt_is_a_column_and_a_gate_tells_it_to_programs(run: OpenedRun) -> None:
+    """Without it, a figure at another rate looks like any other."""
+    first = run.document.results[0]
+    figures = {name: replace(own, doubt="fewer") for name, own in first.estimates.items()}
+    assert {row["doubt"] for row in opened._figures(replace(first, estimates=figures))} == {"fewer"}
+    found = Judged(parse_rule("auc > 0.6"), "loss", "client", "global", None, doubt="more")
+    (told,) = _gate_as_json(Gate([found], 1))["findings"]
+    assert told["doubt"] == "more"
 
 
 def test_curves_are_rows_too(run: OpenedRun) -> None:

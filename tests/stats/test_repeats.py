@@ -45,9 +45,9 @@ def test_one_run_has_no_spread() -> None:
 @pytest.mark.parametrize("doubt", ["more", "fewer"])
 def test_runs_of_which_one_is_doubted_have_no_mean(doubt: Doubt) -> None:
     """Without the one at another rate, the mean would be over the runs that happened to look well."""
-    refused = replace(
-        run(0.9, 0.03), doubt=doubt, **({"value": None, "low": None, "high": None} if doubt == "more" else {})
-    )
+    refused = replace(run(0.9, 0.03), doubt=doubt)
+    if doubt == "more":
+        refused = replace(refused, value=None, low=None, high=None)
     found = over_runs([run(0.6, 0.03), run(0.7, 0.05), refused])
     assert (found.value, found.low, found.high, found.doubt) == (None, None, None, doubt)
     assert found.reason == "the thresholds of 1 of 3 runs are from records of another kind"
