@@ -47,10 +47,11 @@ def test_secure_aggregation_must_help_against_every_attack_on_the_global_models(
     pooled = [r for r in results["results"] if r["party"] is None and r["model"] == "global"]
     (other,) = [r for r in pooled if r["attack"] == "fta-loss"]
     wide = builder.tpr(0.08) | {"low": 0.01, "high": 0.9, "guaranteed": None} | dict.fromkeys(missing)
+    wide |= {"doubt": "more"} if "value" in missing else {}
     other["estimates"] = {**other["estimates"], "tpr@0.01": wide}
     told = found(results)["Secure aggregation may help"]
     assert "which this run does not settle" in told.text
-    other["estimates"]["tpr@0.01"] = wide | {"value": None, "low": None, "high": None, "realised_fpr": None}
+    other["estimates"]["tpr@0.01"] = wide | {"value": None, "low": None, "high": None, "doubt": None}
     assert "Secure aggregation" in found(results)  # there is nothing to be said of it
 
 
