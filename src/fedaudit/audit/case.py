@@ -189,7 +189,8 @@ class OverRounds:
                 influence, on = _influence(name, blocks)
                 own = _estimate(name, blocks, measure.band.add(on_units(influence, on, self.units)))
                 measure.widened.append(round)
-            measure.doubted += [round] if own.doubt else []
+            if own.doubt:
+                measure.doubted.append(round)
             measure.rounds.append(round)
             measure.ends.append((own.value, own.low, own.high))
 
