@@ -5,8 +5,8 @@
     python -m docs.make_reproduction --seeds 10          with ten seeds: `make reproduce-full`
     python -m docs.make_reproduction --page              writes the page from what is there
 
-Runs are kept in runs/reproduction: one that is there is read, an unfinished one goes on where it stopped, and one of a
-setting that has changed since is trained again. FOLDER holds the data sets that no package brings (cifar10.npz,
+Runs are kept in runs/reproduction: one that is there is read, an unfinished one goes on where it stopped, and one that
+lost an attack, or is of a setting that has changed since, is trained again. FOLDER holds the data sets that no package brings (cifar10.npz,
 cifar100.npz, mnist.npz, shakespeare_roles.json.gz); settings that need one that is not there are left out, and the page
 says so. It is written after all runs of a seed, and when it is cut off, from all seeds that were trained. A run that
 fails is told and left out.
@@ -132,13 +132,21 @@ def train_all(
 
 def train(job: tuple[str, int, Path], _: Tell) -> None:
     name, seed, data = job
-    folder = RUNS / f"{name}-{seed}"
+    folder, config = RUNS / f"{name}-{seed}", configured(name, seed, data)
     if (folder / RUN).is_file() and not of_this_setting(folder, name, seed, data):
-        old = folder.with_name(f"{folder.name}.old")  # in one step, so that a kill leaves no half of a run
-        shutil.rmtree(old, ignore_errors=True)
-        folder.rename(old)
-        shutil.rmtree(old)
-    run(configured(name, seed, data), folder, silent, tell=lambda _: None)
+        removed(folder)
+    goes_on = (folder / RUN).is_file()
+    if run(config, folder, silent, tell=lambda _: None).degraded and goes_on:  # reference models do not outlive a kill
+        removed(folder)
+        run(config, folder, silent, tell=lambda _: None)
+
+
+def removed(folder: Path) -> None:
+    """In one step, so that a kill leaves no half of a run."""
+    old = folder.with_name(f"{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    folder.rename(old)
+    shutil.rmtree(old)
 
 
 def of_this_setting(folder: Path, name: str, seed: int, data: Path) -> bool:
@@ -188,7 +196,7 @@ def silent(_: str, steps: int) -> Iterator[Callable[[], None]]:
 
 
 def ended(setting: str) -> dict[int, tuple[Path, Document]]:
-    """The run of each seed that came to its end, and is one of the setting as it is now."""
+    """The run of each seed that came to its end with all attacks, and is one of the setting as it is now."""
     found = {}
     for seed in range(MOST):
         folder = RUNS / f"{setting}-{seed}"

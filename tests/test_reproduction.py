@@ -1,5 +1,7 @@
 """The papers' claims: every one can be tested as it is written down, and is decided as it says."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -114,6 +116,33 @@ def test_a_run_of_a_setting_that_has_changed_is_trained_again(tmp_path: Path, mo
     with pytest.raises(FedauditError, match=r"changed|not as it was"):
         make_reproduction.train(("small", 0, make_reproduction.RUNS / "data"), lambda *_: None)
     assert (folder / "results.json").is_file()
+
+
+def test_a_run_that_lost_its_reference_models_is_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in memory alone: a run that was killed goes on without them."""
+    raw = {
+        "data": {"name": "breast-cancer"},
+        "federation": {"rounds": 3, "parties": 2},
+        "audit": {"attacks": ["loss", "lira"], "reference": {"models": 2}},
+    }
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(make_reproduction, "SETTINGS", {"small": Setting("small", lambda _: raw)})
+    job = ("small", 0, make_reproduction.RUNS / "data")
+
+    @contextmanager
+    def interrupted(_: str, steps: int) -> Iterator[Callable[[], None]]:
+        def stop() -> None:
+            raise KeyboardInterrupt
+
+        yield stop
+
+    with monkeypatch.context() as now, suppress(KeyboardInterrupt):
+        now.setattr(make_reproduction, "silent", interrupted)
+        make_reproduction.train(job, lambda *_: None)
+    assert not make_reproduction.ended("small")
+    make_reproduction.train(job, lambda *_: None)
+    (_, document) = make_reproduction.ended("small")[0]
+    assert {"loss", "lira"} <= {result.attack for result in document.results}
 
 
 def test_a_damaged_run_is_told_and_left_out(
