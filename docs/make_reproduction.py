@@ -6,10 +6,10 @@
     python -m docs.make_reproduction --page              writes the page from what is there
 
 Runs are kept in runs/reproduction: one that is there is read, an unfinished one goes on where it stopped, and one that
-lost an attack, or is of a setting that has changed since, is trained again. FOLDER holds the data sets that no package brings (cifar10.npz,
-cifar100.npz, mnist.npz, shakespeare_roles.json.gz); settings that need one that is not there are left out, and the page
-says so. It is written after all runs of a seed, and when it is cut off, from all seeds that were trained. A run that
-fails is told and left out.
+lost an attack, or is of a setting that has changed since, is trained again. FOLDER holds the data sets that no package
+brings (cifar10.npz, cifar100.npz, mnist.npz, shakespeare_roles.json.gz); settings that need one that is not there are
+left out, and the page says so. It is written after all runs of a seed, and when it is cut off, from all seeds that were
+trained. A run that fails is told and left out.
 """
 
 import argparse
@@ -136,7 +136,8 @@ def train(job: tuple[str, int, Path], _: Tell) -> None:
     if (folder / RUN).is_file() and not of_this_setting(folder, name, seed, data):
         removed(folder)
     goes_on = (folder / RUN).is_file()
-    if run(config, folder, silent, tell=lambda _: None).degraded and goes_on:  # reference models do not outlive a kill
+    made = run(config, folder, silent, tell=lambda _: None)
+    if goes_on and made.degraded:  # reference models do not outlive a kill
         removed(folder)
         run(config, folder, silent, tell=lambda _: None)
 

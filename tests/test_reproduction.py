@@ -123,7 +123,7 @@ def test_a_run_that_lost_its_reference_models_is_trained_again(tmp_path: Path, m
     raw = {
         "data": {"name": "breast-cancer"},
         "federation": {"rounds": 3, "parties": 2},
-        "audit": {"attacks": ["loss", "lira"], "reference": {"models": 2}},
+        "audit": {"attacks": ["loss", "lira"], "reference": {"models": 4}},
     }
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(make_reproduction, "SETTINGS", {"small": Setting("small", lambda _: raw)})
