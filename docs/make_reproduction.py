@@ -428,10 +428,13 @@ def worth_telling(tests: Sequence[Above]) -> list[Above]:
 
 
 def names(test: Above) -> tuple[str, str]:
-    """What is compared, as shortly as can be: two figures of one attack, two attacks in one setting, or one in two."""
+    """What is compared, as shortly as can be: two figures of one attack, one attack on two kinds of models, two attacks
+    in one setting, or one in two."""
     first, second = test.first, test.second
     if first.metric != second.metric:
-        return f"In *{first.setting}*, {first.metric}", second.metric
+        return f"In *{first.setting}*, {first.metric} of {first.attack}", second.metric
+    if (first.setting, first.attack) == (second.setting, second.attack):
+        return f"In *{first.setting}*, {first.attack} on {first.model} models", f"on {second.model} ones"
     if first.setting == second.setting:
         return f"In *{first.setting}*, {first.attack}", second.attack
     return f"{first.attack or TASK} in *{first.setting}*", f"in *{second.setting}*"

@@ -213,6 +213,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         "CIFAR-10, global models, at .5 % FPR: no figure in numbers",
         (Above(Of("fedsgd", "fta-confidence", GLOBAL, "tpr@0.02"),
                Of("fedsgd-early", "fta-confidence", GLOBAL, "tpr@0.02")),),
+        "More on average; three seeds leave a wide interval.",
         known="FedSGD after 200 and 400 rounds; the accuracies are in the last table.",
     ),
     Claim(
@@ -221,6 +222,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         tuple(Above(Of(first, rival, GLOBAL, "tpr@0.02"), Of(second, rival, GLOBAL, "tpr@0.02"), -0.02)
               for rival in ("loss", "back-front-ratio")
               for first, second in (("fedsgd", "fedsgd-early"), ("fedsgd-early", "fedsgd"))),
+        "Unchanged on average; three seeds leave a wide interval.",
     ),
     Claim(
         FTA, "Table 5", "under FedSGD, too, FTA finds more than the loss",
@@ -359,6 +361,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         beside=tuple(Of(setting, "canife", GLOBAL, "epsilon-gdp") for setting in ("canaries", "canaries-learnt")),
         known="12.4 by Renyi accounting, as the paper does. Most of the gap comes from the recipe: see the row after "
         "next.",
+        why_not="A third of it on average; each figure has a wide interval.",
     ),
     Claim(
         CANIFE, "contributions", "in a toy setup canaries show nearly the guaranteed epsilon (asked: .8 of the exact "
@@ -426,7 +429,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         "the rounds together tell more than the last model (our reading; the paper does not compare)", "no figure",
         (Above(Of("agg-sh", "gradient-series", LOCAL, "auc"), Of("agg-sh", "gradient-norm", LOCAL, "auc")),
          Above(Of("do-sh", "gradient-series", GLOBAL, "auc"), Of("do-sh", "gradient-norm", GLOBAL, "auc"))),
-        "More for an aggregator; for a party the last model tells as much.",
+        "The norm under the last model alone tells as much, or more: a member's gradient is smallest at the end.",
         after_a_look=True,
     ),
     Claim(
@@ -447,7 +450,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         SERIES, "section 5.2", "on pictures a semi-honest aggregator learns more by gradient norms than by CS-MIA",
         "AUC CIFAR-100 .95 against .93",
         (Above(Of("agg-sh-pictures", "gradient-series", LOCAL, "auc"), Of("agg-sh-pictures", "cs-mia", LOCAL, "auc")),),
-        "Level here.",
+        "Level: in every round both see how large a record's loss is.",
     ),
     Claim(
         SERIES, "introduction", "gradient series work for regressions, too (asked: better than guessing)", "no figure",
@@ -527,7 +530,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         TEAR, "Table II", "TEAR tells more than distances to the boundary of the last model alone (HopSkipJump)",
         "accuracy Purchase100 .820 against .808, CIFAR-10 .830 against .785",
         (Above(Of("labels", "tear", GLOBAL, "auc"), Of("labels", "boundary", GLOBAL, "auc")),),
-        why_not="Level here.",
+        why_not="Level: distances of earlier rounds add little.",
         beside=tuple(Of("labels", attack, GLOBAL, "accuracy") for attack in ("tear", "boundary")),
         after_a_look=True,
     ),
@@ -535,7 +538,7 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
         TEAR, "Tables II and III", "TEAR tells more than whether the label is right (our comparison)",
         "accuracy Purchase100 .820; guessing by whether the label is right, .582",
         (Above(Of("labels", "tear", GLOBAL, "auc"), Of("labels", "gap", GLOBAL, "auc")),),
-        why_not="A little more on average.",
+        why_not="A little more on average; a wrong label says most of what distances say.",
         beside=tuple(Of("labels", attack, GLOBAL, "accuracy") for attack in ("tear", "gap")),
         after_a_look=True,
     ),
@@ -757,7 +760,7 @@ ABOUT_PEOPLE: tuple[Claim | Elsewhere, ...] = (
         SUBJECTS, "section V-D, Figure 9", "roles of Shakespeare are not found by other lines of theirs",
         "accuracy .50",
         (Within(Of("roles", "subject-loss", GLOBAL, "auc"), 0.4, 0.6),),
-        "The mean is near chance, and the interval a little wider than was asked for.",
+        "The mean is near chance; people are few, and the interval is a little wider than was asked for.",
         after_a_look=True,
     ),
     Claim(

@@ -249,9 +249,10 @@ def test_a_row_says_what_is_compared_and_what_was_asked() -> None:
     assert names(Above(Of("x", "a"), Of("x", "b"))) == ("In *x*, a", "b")
     assert names(Above(Of("x", "a"), Of("y", "a"))) == ("a in *x*", "in *y*")
     assert names(Above(Of("x", "a", metric="recall"), Of("x", "a", metric="precision"))) == (
-        "In *x*, recall",
+        "In *x*, recall of a",
         "precision",
     )
+    assert names(Above(Of("x", "a", "global"), Of("x", "a"))) == ("In *x*, a on global models", "on local ones")
     assert asked(Within(Of("x", "a", metric="score-sd"), 0.4, 0.53)) == "0.4 to 0.53"
     assert asked(Within(Of("x", "a", metric="auc"), 0.7, 1.0)) == "above 0.7"
     assert asked(below(Of("x", "a", metric=COST), 1.0)) == "at most 1"
