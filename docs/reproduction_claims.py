@@ -500,16 +500,16 @@ ABOUT_RECORDS: tuple[Claim | Elsewhere, ...] = (
     Elsewhere(
         TEAR, "Figure 7", "TEAR's direction to the boundary is nearest to C&W's",
         "Purchase100, about 10 degrees; FMN 15, DeepFool 20, SurFree more than 40",
-        "Three seeds, short versions of ours: 36.9 degrees (30.6 to 43.2) with 6,000 labels, 34.0 (29.4 to 38.7) with the "
-        "paper's 250,000; FMN 3.1 (.7 to 5.4), DeepFool 19.9 (10.9 to 28.8), SurFree 55.8 (49.7 to 62.0) "
+        "Three seeds, short versions of ours: 36.9 degrees (30.6 to 43.2) with 6,000 labels, 34.0 (29.4 to 38.7) with "
+        "the paper's 250,000; FMN 3.1 (.7 to 5.4), DeepFool 19.9 (10.9 to 28.8), SurFree 55.8 (49.7 to 62.0) "
         "([tear.md](tear.md#with-gradients-nasr-et-al-and-angles)).<br>`python docs/make_tear_compare.py`",
         CONTRADICTED,
     ),
     Elsewhere(
         TEAR, "Table II", "TEAR tells more than distances by gradients (Auto-Attack)",
         "accuracy Purchase100 .820 against .740, CIFAR-10 .830 against .730",
-        "Three seeds, a search of ours in its place, level: AUC .811 (.748 to .869) by gradients, .834 (.784 to .879) by "
-        "TEAR with 3,000 labels; gradients minus TEAR -.024 (-.064 to .017) "
+        "Three seeds, a search of ours in its place, level: AUC .811 (.748 to .869) by gradients, .834 (.784 to .879) "
+        "by TEAR with 3,000 labels; gradients minus TEAR -.024 (-.064 to .017) "
         "([tear.md](tear.md#with-gradients-nasr-et-al-and-angles)).<br>`python docs/make_tear_compare.py`",
         UNDECIDED,
     ),
