@@ -315,7 +315,8 @@ def of_paper(made: Cell, prepared: Prepared) -> dict[str, Block]:
     member = made["role"][made["own"]] == Role.MEMBER.value
     for name in ("tear", "tear-deepfool"):
         nearest = np.nanmin(made[f"distance/{name}"][-1], axis=1)
-        ratio = np.quantile((nearest / strong)[(nearest > 0) & (strong > 0)], (0.1, 0.5, 0.9)).round(2)
+        both = (nearest > 0) & (strong > 0)
+        ratio = np.quantile(nearest[both] / strong[both], (0.1, 0.5, 0.9)).round(2)
         print(f"<!-- last round, {name} over minimum norm: {ratio} at a tenth, a half, nine tenths -->", flush=True)
     at = best_threshold(strong[made["own"]], member)
     found["minimum-norm distance, last model"] = [block(made, strong, at)]
