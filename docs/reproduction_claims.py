@@ -719,7 +719,8 @@ ABOUT_PEOPLE: tuple[Claim | Elsewhere, ...] = (
         )
         for setting, unit, told, task, known in (
             ("people-items-dp", "records", ".66", ".79",
-             "By the loss: the matched filter finds nearly everybody. A promise about records says little about people."),
+             "By the loss: the matched filter finds nearly everybody. A promise about records says little about "
+             "people."),
             ("people-users-dp", "parties", ".59", ".73", UNLEARNT_A),
             ("people-people-dp", "people", ".58", ".64", UNLEARNT_A),
         )
