@@ -1,8 +1,8 @@
 """How many members are accused when few outsiders are: TPR at a calibrated false-positive rate.
 
 With r = floor(fpr (n + 1)) and n calibration scores, a score is accused when fewer than r of them are ahead of it; ties
-are broken as an adversary with a coin would, so that a tied score is accused in part. Where subjects are known, counts
-and ranks enter the intervals divided by design effects.
+are broken as an adversary with a coin would, so that a tied score is accused in part. Where subjects are known, ranks
+and counts are divided by design effects: the threshold is stricter, and the intervals are wider.
 """
 
 import bisect
