@@ -74,13 +74,16 @@ def test_runs_without_accuracy_or_risk_are_said_not_to_be_ranked(tmp_path: Path)
 
 
 @pytest.mark.parametrize("beside", [False, True])
-@pytest.mark.parametrize("doubt", ["more", "fewer"])
-def test_a_run_with_a_figure_that_is_doubted_is_not_ranked(doubt: str, beside: bool, tmp_path: Path) -> None:
-    """It was ranked by what else it had, or by a value at another rate, and seemed the best."""
+@pytest.mark.parametrize(("doubt", "rate"), [("more", 0.01), ("fewer", 0.01), ("fewer", 0.1)])
+def test_a_run_with_a_figure_that_is_doubted_is_not_ranked(
+    doubt: str, rate: float, beside: bool, tmp_path: Path
+) -> None:
+    """It was ranked by what else it had, or by a value at another rate, and seemed the best. The same records set the
+    thresholds of all rates."""
     runs = [save(tmp_path / "a", 0.3, {"client": 0.05}), save(tmp_path / "b", 0.3, {"client": 0.01, "server": 0.02})]
     document = json.loads((runs[1] / "results.json").read_text())
     none = {"value": None, "low": None, "high": None} if doubt == "more" else {"high": 1.0}
-    doubted = {"tpr@0.01": estimate(0.001, 0.0) | none | {"doubt": doubt}}
+    doubted = {f"tpr@{rate}": estimate(0.001, 0.0) | none | {"doubt": doubt}}
     if beside:
         document["results"] = [entry("loss", "server", 0.0, 0.5, model="local") | {"estimates": doubted}]
     else:

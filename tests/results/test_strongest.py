@@ -14,13 +14,13 @@ from fedaudit.errors import FedauditError
 from fedaudit.report import sections, words
 from fedaudit.report.values import cleaned
 from fedaudit.results.document import Document, Failure, save
-from fedaudit.results.gate import FAILED, UNDECIDED, Decision, judge, parse_rule, parse_rules
+from fedaudit.results.gate import FAILED, PASSED, UNDECIDED, Decision, judge, parse_rule, parse_rules
 from fedaudit.results.limits import crossed, party_rule
 from fedaudit.results.scores import save_scores
 from fedaudit.stats import Block, roc
 from fedaudit.stats.roc import estimates
 from fedaudit.stats.strongest import RANK, Heard, Shares, chosen, strongest
-from fedaudit.types import AuditResult, Cost, Estimate, Role
+from fedaudit.types import AuditResult, Cost, Estimate, Role, warning
 from fedaudit.words.headlines import Scene, worded
 from tests import sealed
 from tests.report.builder import bare_run
@@ -204,6 +204,19 @@ def test_T29_no_leak_passes_a_gate_because_other_records_set_the_threshold(
     assert found.looked_at == len((PRIMARY, *OTHERS))
     assert not found.silent
     assert document.headlines[0].tone == ("weak" if unlike else "found")
+
+
+@pytest.mark.parametrize(("condition", "exit_code"), [("tpr@0.05 > 0.9", UNDECIDED), ("auc > 0.99", PASSED)])
+def test_thresholds_that_are_too_strict_at_one_rate_make_no_other_safe(
+    condition: str, exit_code: int, tmp_path: Path
+) -> None:
+    """With few outsiders it shows at ten per cent and not at one."""
+    document = written(tmp_path, dict.fromkeys((PRIMARY, *OTHERS), 0.0), 31)
+    assert judge(tmp_path, [parse_rule(condition)]).exit_code == PASSED
+    told = warning("fpr-undershot", attack=PRIMARY, fpr=10.0)
+    first, *rest = document.results
+    save(replace(document, results=[replace(first, told=[told]), *rest]), tmp_path)
+    assert judge(tmp_path, [parse_rule(condition)]).exit_code == exit_code
 
 
 @pytest.mark.parametrize("unlike", [-3.0, 3.0])

@@ -172,9 +172,12 @@ def row_of(document: Document, name: str, metric: str = RISK) -> ComparedRun:
 
 def hides_risk(document: Document, headline: Headline, metric: str) -> bool:
     """Has an attack from there a figure by a threshold from records of another kind? More may be found by it than by
-    all others, so that the run cannot be ranked."""
+    all others, so that the run cannot be ranked. The same records set its thresholds at all rates, and with few of them
+    it is seen only at some."""
     seen = [e.estimates for e in document.results if e.party is None and of_membership(e) and sees(headline.vantage, e)]
-    return any(own[metric].doubt for own in (headline.estimates, *seen) if metric in own)
+    rates = metric.startswith("tpr@")
+    of_rates = (e for own in (headline.estimates, *seen) for name, e in own.items() if name.startswith("tpr@"))
+    return rates and any(estimate.doubt for estimate in of_rates)
 
 
 def _is_primary(entry: AuditResult, headline: Headline) -> bool:
