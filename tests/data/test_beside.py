@@ -294,6 +294,12 @@ def test_an_aggregator_has_the_share_that_is_asked_for(first: Path) -> None:
         stage(asked(first, {"adversary": "agg-sh", "own": {"share": 0.02}}))
 
 
+def test_a_second_file_that_is_missing_is_told_by_its_own_key(first: Path, tmp_path: Path) -> None:
+    config = asked(first, {"adversary": "agg-sh", "own": {"path": str(tmp_path / "other.npz")}})
+    with pytest.raises(FedauditError, match=r"there is no \S+other\.npz\. Check audit\.own\.path"):
+        stage(config)
+
+
 def test_an_aggregator_has_a_file_of_its_own(first: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", **rows(80, 1))
     seen = {"adversary": "agg-sh", "attacks": ["gradient-series"], "vantages": ["server"]}

@@ -32,6 +32,8 @@ def read_beside(options: Options, path: Path, first: Dataset, key: str) -> Datas
     if "path" not in fields:
         what = f"{key} names a file, and {options.name} is not read from one"
         raise FedauditError("beside-data", what, f"Remove {key}, or give data that are read from a path.")
+    if not path.exists():
+        raise FedauditError("data-missing", f"there is no {path}", f"Check {key}.")
     as_read = options.model_copy(update=FIRST_ONLY)
     unscaled = as_read.model_copy(update={"scale": False}) if "scale" in fields else as_read
 
