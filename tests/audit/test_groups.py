@@ -96,7 +96,7 @@ def test_a_contrast_is_the_difference_of_what_the_obvious_way_counts() -> None:
 
     def accused(side: Floats) -> Floats:
         """Among 300 records of calibration: those with three at most ahead, the last with a chance of .01."""
-        return np.clip(3.01 - np.sum(block.calibration > side[:, None], axis=1), 0, 1)
+        return np.asarray(np.clip(3.01 - np.sum(block.calibration > side[:, None], axis=1), 0, 1))
 
     assert block.ids is not None
     for inside, side in ((True, found.inside), (False, found.outside)):
