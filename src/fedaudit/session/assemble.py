@@ -140,6 +140,7 @@ class Request:
             fpr=audit.fpr or None,
             confidence=audit.confidence,
             seed=federation.seed,
+            local_epochs=federation.local_epochs,
             server_lr=federation.step,
             notices=self.notices,
             serve=self.defence.serve if self.defence else None,

@@ -26,7 +26,7 @@ from fedaudit.session.session import Session
 from fedaudit.types import Game, Moment, State, notice, once
 
 log = logging.getLogger("flwr")  # an app's own log, so that it appears where its owner looks
-EXAMPLES, EPOCH_SECONDS = "num-examples", "epoch-seconds"
+EXAMPLES, EPOCH_SECONDS, LOCAL_EPOCHS = "num-examples", "epoch-seconds", "local-epochs"
 BANNER = "fedaudit"  # the record in which a canary says what it is
 MASKED = "secaggplus_configs"  # the record that Flower's SecAgg+ puts into every reply
 
