@@ -336,7 +336,7 @@ def gate(
     A rule is violated when the lower end of an interval is above the limit, safe when the upper end is below it, and
     otherwise undecided. By default a rule looks at every attack from every vantage, pooled over the parties. The
     primary attack of a vantage, which was fixed before looking, has half of the error; the others share the rest.
-    "tpr@0.01[attack=loss, vantage=client, party=*] > 0.05" selects single results; * means all of them.
+    "tpr@0.01[attack=loss, vantage=server, model=local, party=*] > 0.05" selects single results; * means all of them.
 
     A rule compares a risk (auc, tpr@FPR, or a figure of another question: fedaudit list questions), the accuracy, or
     the epsilon that the run claims with a limit, by > or >=; accuracy also by < or <=. "tpr@0.01 > 0.05 and

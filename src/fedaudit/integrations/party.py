@@ -591,7 +591,7 @@ class SelfAudit:
             return self._watch(key, seat, auditor, index)
         task = as_task(self.model, game, self.options.get("forward"), self.options.get("exchanged"))
         if whose not in self._suited:
-            fit = settled(Request.beside(asked, game, vantages=(vantage,)), task)
+            fit = settled(Request.beside(asked, game, vantages=(vantage,), told_outcome=False), task)
             self._suited[whose] = self._limited(fit, game, seat.begun) if key == AS_SENT else fit
         settings = self._suited[whose]
         if isinstance(settings, UndecidableError):

@@ -86,6 +86,7 @@ class Request:
     asked: Mapping[str, Any] = field(default_factory=dict)  # by question: what was prepared for it
     ours: Ours | None = None  # None: somebody else's training, of which nothing is known but its models
     recorded: Recorded | None = None
+    told_outcome: bool = True  # what a round came to: the global model after it
     legend: Legend = field(default_factory=Legend)
 
     @classmethod
@@ -141,6 +142,7 @@ class Request:
             confidence=audit.confidence,
             seed=federation.seed,
             local_epochs=federation.local_epochs,
+            told_outcome=self.told_outcome,
             server_lr=federation.step,
             notices=self.notices,
             serve=self.defence.serve if self.defence else None,

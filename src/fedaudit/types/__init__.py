@@ -260,6 +260,7 @@ class Grant(StrEnum):
     UPDATE = "update"
     OWN = "own-update"
     EVERY_ROUND = "every-round"
+    START = "start-of-round"  # the model that the round started from, beside the one that it came to
     SUM = "noisy-sum"
 
 
