@@ -83,14 +83,14 @@ def game_about(
     shown = capped(person, everything if kept is None else kept, rng)
     member = (role_of == Role.MEMBER.value)[person]
     holds = {name: _any(person[trained_on & (party == name)], len(names)) for name in np.unique(party).tolist()}
-    used, rows = trained_on & member, records.take(shown)
+    used, rows, has = trained_on & member, records.take(shown), np.bincount(person)
     if scattered:  # somebody may be asked about in several parties, and is one person all the same
         home = np.full(len(names), SEVERAL)
-        candidates = Candidates("subject", names, home, rows, person[shown], subject=names, held_by=holds)
+        candidates = Candidates("subject", names, home, rows, person[shown], subject=names, held_by=holds, has=has)
     else:
         home = np.empty(len(names), party.dtype)
         home[person] = party
-        candidates = Candidates("subject", names, home, rows, person[shown])
+        candidates = Candidates("subject", names, home, rows, person[shown], has=has)
     return Game(candidates, Truth(names, role_of), TrainedRecords(records.take(used), party[used]))
 
 
@@ -128,7 +128,9 @@ def game_of_holders(
         shown = _as_many_trained(person, shown, held, rng)
     holds = {name: ~member | _any(person[holder == number], len(names)) for number, name in enumerate(party_name)}
     home = np.full(len(names), SEVERAL)
-    candidates = Candidates("subject", names, home, records.take(shown), person[shown], subject=names, held_by=holds)
+    candidates = Candidates(
+        "subject", names, home, records.take(shown), person[shown], subject=names, held_by=holds, has=np.bincount(person)
+    )
     training = TrainedRecords(records.take(held), np.array(party_name)[holder[held]])
     return Game(candidates, Truth(names, role_of), training)
 
