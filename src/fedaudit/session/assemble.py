@@ -464,7 +464,7 @@ def check_unit(audit: AuditSection, asked: Sequence[BaseAttack]) -> None:
             suited = ", ".join(attacks.every("subject"))
             todo = f'Use {suited}; or set audit.unit = "record".'
             raise FedauditError("attack-unit", f"{attack.name} asks about records, and this game about people", todo)
-        todo = 'Set federation.partition = "subjects" and no audit.unit, or name another attack.'
+        todo = 'Set audit.unit = "subject" and federation.partition = "subjects" or "column", or name another attack.'
         raise FedauditError("attack-unit", f"{attack.name} asks about people, and this game about records", todo)
     if people and (audit.adversary or audit.attribute):
         what = "audit.adversary and [audit.attribute] are about records, and this game is about people"

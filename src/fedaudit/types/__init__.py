@@ -282,8 +282,10 @@ class Candidates:
     _: KW_ONLY
     subject: Strings | None = None  # groups whose members are not independent (intervals, blind)
     at: Mapping[Moment, Bools] = field(default_factory=dict)
-    # By party, which candidates it holds records of, where one may lie in several. `party` is then the same for all.
+    # By party, which candidates it holds records of, where one may lie in several. `party` is then the one that holds
+    # most of its records, or, where people are scattered on purpose, the same for all.
     held_by: Mapping[str, Bools] | None = None
+    has: Ints | None = None  # people: how many records each has in the data, of which `rows` may be a part
 
     def __len__(self) -> int:
         return len(self.id)
@@ -708,7 +710,8 @@ class MoreExposed:
 class Subgroup:
     """Candidates that have something in common. *class*: a label; *attribute*: a value of a declared attribute;
     *rare-value*: some value that at most this share of all candidates have; *records*: how many records their person
-    has (`value` is the smallest and the largest number). A person is in a group if one of its records is."""
+    has in the data, whoever holds them (`value`: the smallest and the largest number). A person is in a group if one of
+    its records is."""
 
     kind: Literal["class", "attribute", "rare-value", "records"]
     value: Annotated[str, if_any("empty: all values of the class or the attribute, where these are too many")] = ""
