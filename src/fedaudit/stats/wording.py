@@ -125,8 +125,14 @@ def main_tpr(quoted: Sequence[Mapping[str, Estimate]]) -> str | None:
     counts as one: at another rate, what other attacks find at this one would be lost."""
     names = {n: f for estimates in quoted for n in estimates if (f := fpr_of(n)) is not None}
     valued = {n for n in names if any((e := own.get(n)) and (e.value is not None or e.doubt) for own in quoted)}
-    ranked = sorted(names, key=lambda n: (n not in valued, max(names[n] / 0.01, 0.01 / names[n]), names[n]))
+    ranked = sorted(names, key=lambda n: (n not in valued, from_one_percent(n)))
     return ranked[0] if ranked else None
+
+
+def from_one_percent(name: str) -> tuple[float, float]:
+    """How far the FPR of a TPR is from 1 %, by their ratio; of two equally far, the smaller comes first."""
+    fpr = fpr_of(name) or 1.0
+    return max(fpr / 0.01, 0.01 / fpr), fpr
 
 
 def behind(results: Sequence[AuditResult], headline: Headline) -> AuditResult | None:

@@ -501,7 +501,9 @@ def _as_notice(told: Notice | str | Mapping[str, Any], level: Level) -> Notice:
 # What may be said of a headline: a risk; one on average only; nothing beyond chance; no number; something is wrong.
 Tone = Literal["found", "weak", "none", "unknown", "alarm"]
 # The same in words that need no statistics: how many can be picked out.
-Grade = Literal["nearly everybody", "most", "some", "a little", "nothing found", "not known", "alarm"]
+Grade = Literal[
+    "nearly everybody", "most", "some", "at least a little", "a little", "nothing found", "not known", "alarm"
+]
 # Thresholds from records of another kind than those that are reported on accuse far more outsiders than was asked, so
 # that there is no value, or far fewer: then the lower end holds, and nothing is known of an upper one.
 Doubt = Literal["more", "fewer"]
@@ -676,7 +678,9 @@ class Headline:
     sentence: Annotated[str, if_any("what may be said, the same everywhere")] = ""
     tone: Annotated[Tone, Field(exclude_if=lambda tone: tone == "unknown")] = "unknown"
     primary: Annotated[str, if_any("the attack that was fixed before looking; empty: the quoted one")] = ""
-    grade: Annotated[Grade | None, if_known("the finding in two words, by the lower end of its interval")] = None
+    grade: Annotated[Grade | None, if_known("the finding in a few words, by what is certain of it")] = None
+    figure: Annotated[str, if_any("the figure on which the grade rests, and which is quoted")] = ""
+    lent_by: Annotated[str, if_any("the vantage that sees less, and whose finding is quoted here")] = ""
     details: Annotated[Many[str], if_any("since when, what is not settled, what else was found")] = ()
     most_exposed: Annotated[str, if_any("the group that stands out most from all others, as a sentence")] = ""
 
