@@ -34,7 +34,7 @@ from fedaudit.files import write_atomically
 from fedaudit.questions import MINUS, of_membership
 from fedaudit.results.document import SCORES, DataInfo, Document, PartyInfo, RunInfo, load
 from fedaudit.results.schema import UnreadableError, as_text, read_file
-from fedaudit.results.scores import Scores, blocks_of, load_scores, read_scores, save_scores
+from fedaudit.results.scores import Scores, absent_of, blocks_of, load_scores, read_scores, save_scores
 from fedaudit.stats import Block, auc_difference, roc_curve, tpr_difference
 from fedaudit.stats.roc import able, estimates
 from fedaudit.stats.strongest import Speaker, chosen, listen, models_of
@@ -318,7 +318,8 @@ def _together(sites: Sequence[Site]) -> Scores:
 
 
 def _pooled(scores: Scores, one: RunAttack, fprs: Sequence[float], confidence: float) -> dict[str, Estimate]:
-    return estimates(blocks_of(scores, one.attack, one.model), fprs, confidence)
+    blocks, absent = blocks_of(scores, one.attack, one.model), absent_of(scores, one.attack, one.model)
+    return estimates(blocks, fprs, confidence, absent)
 
 
 def _judged(scores: Scores, one: RunAttack, manifest: Manifest, asked: Sequence[RunAttack]) -> list[AuditResult]:
@@ -328,7 +329,7 @@ def _judged(scores: Scores, one: RunAttack, manifest: Manifest, asked: Sequence[
     )
     question = "subject" if manifest.unit == "subject" else "record"
     blocks = blocks_of(scores, one.attack, one.model)
-    pooled = estimates(blocks, manifest.fprs, manifest.confidence)
+    pooled = _pooled(scores, one, manifest.fprs, manifest.confidence)
     found = entry(
         None,
         estimates=pooled,
