@@ -10,7 +10,7 @@ from fedaudit.questions import main_figure, metric, of, of_membership
 from fedaudit.report.values import Results
 from fedaudit.results.document import Withheld
 from fedaudit.stats import wording
-from fedaudit.stats.strongest import QuotedFigure, quoted_figures
+from fedaudit.stats.strongest import quoted_figures
 from fedaudit.stats.wording import (
     NONE,
     confidence,
@@ -191,9 +191,7 @@ def details(results: Results) -> list[str]:
 
 def summary(results: Results) -> list[tuple[str, str, str, str]]:
     """One line for each vantage: who, the grade, its figure, and the attack that found it."""
-    return [
-        (one.headline.vantage, one.headline.grade or "", *_figure(one)) for one in quoted_figures(results.headlines)
-    ]
+    return [(q.headline.vantage, q.headline.grade or "", q.text, q.by) for q in quoted_figures(results.headlines)]
 
 
 def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
@@ -209,18 +207,6 @@ def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
         for e, name, question in found
         if e.estimates[name].value is not None
     ]
-
-
-def _figure(quoted: QuotedFigure) -> tuple[str, str]:
-    by = f"{quoted.whose.attack}, {quoted.whose.model} models"
-    if value_of(quoted.estimate) is None:
-        return "not measured", by
-    return f"{full_text(quoted.name, quoted.estimate)} {short_measure(quoted.name)}", by
-
-
-def short_measure(name: str) -> str:
-    fpr = fpr_of(name)
-    return name.replace("auc", "AUC") if fpr is None else f"at {rate(fpr)} FPR"
 
 
 def preface(results: Results) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
 
-from fedaudit.stats.wording import fpr_of, from_one_percent, main_tpr
+from fedaudit.stats.wording import fpr_of, from_one_percent, main_tpr, point_text, short_measure, without
 from fedaudit.types import Estimate, Grade, Headline, ModelKind, Notice, Tone, Vantage, VantageName
 
 Estimates = Mapping[str, Estimate]
@@ -206,7 +206,7 @@ def slight(estimates: Iterable[Estimate]) -> bool:
     """Do the upper ends of all these leave a little at most? Not where one of them has none, or leaves parties out."""
     judged = [e for e in estimates if e.name == "auc" or 0 < (fpr_of(e.name) or 1) <= STRICT]
     most = {e.name: SLIGHT_AUC if e.name == "auc" else (fpr_of(e.name) or 0) + LITTLE for e in judged}
-    bounded = all(e.high is not None and e.high <= most[e.name] and e.doubt is None for e in judged)
+    bounded = all(e.high is not None and e.high <= most[e.name] and not (e.doubt or e.missing) for e in judged)
     return bounded and any(fpr_of(e.name) for e in judged)
 
 
@@ -222,6 +222,19 @@ class QuotedFigure:
     @property
     def estimate(self) -> Estimate | None:
         return self.whose.estimates.get(self.name)
+
+    @property
+    def text(self) -> str:
+        """The figure with its interval, what it is, and who is missing from it."""
+        e = self.estimate
+        if e is None or e.value is None:
+            return ", ".join(filter(None, ("not measured", without(e))))
+        figure = f"{point_text(self.name, e.value, e.low, e.high)} {short_measure(self.name)}"
+        return ", ".join(filter(None, (figure, without(e))))
+
+    @property
+    def by(self) -> str:
+        return f"{self.whose.attack}, {self.whose.model} models"
 
 
 def quoted_figures(headlines: Iterable[Headline]) -> list[QuotedFigure]:
@@ -248,8 +261,8 @@ def leading(headlines: Iterable[Headline]) -> QuotedFigure | None:
 def certain(headline: Headline, name: str | None) -> tuple[float, ...]:
     """How strong a quoted finding certainly is, to compare it with others. `name`: the TPR that is quoted."""
     low, fpr = _low(headline.estimates.get(name or "")), fpr_of(name or "") or 0.0
-    above = max(low - fpr, 0.0) if headline.tone == "found" else 0.0
-    return SEVERITY.get(headline.grade or "not known", 0), above, _low(headline.estimates.get("auc"))
+    grave = SEVERITY.get(headline.grade or "not known", 0)
+    return grave, max(low - fpr, 0.0), _low(headline.estimates.get("auc"))
 
 
 def proved_ends(estimate: Estimate) -> tuple[float | None, float | None]:

@@ -33,6 +33,7 @@ from fedaudit.stats.wording import (
     since_round,
     value_of,
     value_text,
+    without,
 )
 from fedaudit.types import AuditResult, Estimate, Grade, GroupFindings, GroupResult, Headline, Subgroup, Tone
 
@@ -115,7 +116,7 @@ def _told(headline: Headline, scene: Scene) -> Headline:
         by_share = tone == "found" and headline.figure != "auc" and name is not None
         key, chance = (name, fpr_of(name)) if by_share and name else ("auc", 0.5)
         since = since_round(entry.curves.get(key) if entry else None, chance or 0.5)
-        details += [] if since is None else [f"Its {_short(key)} has been above chance since round {since}."]
+        details += [] if since is None else [f"{_which(key)} has been above chance since round {since}."]
         details += over_blind(scene.results, headline)
     details += _stronger(headline)
     same = headline.grade if tone == headline.tone else None  # decided with the tone
@@ -133,9 +134,9 @@ def quoted_rate(headline: Headline, name: str | None) -> str | None:
     return headline.figure if fpr_of(headline.figure) else name
 
 
-def _short(name: str) -> str:
+def _which(name: str) -> str:
     fpr = fpr_of(name)
-    return "AUC" if fpr is None else f"TPR at {rate(fpr)} FPR"
+    return "Its AUC" if fpr is None else f"The share that is picked out at {rate(fpr)} false accusations"
 
 
 def _how_much(figures: Sequence[tuple[str, Estimate]]) -> list[str]:
@@ -196,7 +197,8 @@ def _claim(
         open_average = f"Whether {_lower(who)} does better than guessing is not settled: {average} {guessing}"
         at_chance = [f"{open_average}); {BY_CHANCE}."]
     if tpr is None or tpr.value is None:
-        why = f" ({tpr.reason})" if tpr and tpr.reason else " in this audit"
+        why = ", ".join(filter(None, (tpr.reason, without(tpr)))) if tpr else ""
+        why = f" ({why})" if why else " in this audit"
         absent = f"The share that {_lower(who)} can pick out could not be measured{why}."
         return (tone, better, [absent]) if tone in ("weak", "found") else ("unknown", absent, at_chance)
     hits = f"about {count(round(tpr.value * tpr.n_pos))} of {count(tpr.n_pos)}"
@@ -218,7 +220,7 @@ def _claim(
         return "unknown", f"{open_average}{how}); {BY_CHANCE}.", [f"It picked out {shares})."]
     if tone == "unknown":
         return tone, f"{open_question}{how}){'; ' * bool(doubted)}{doubted}.", at_chance
-    why = f" ({tpr.reason})" if tpr.reason else ""
+    why = f" ({tpr.reason})" if tpr.reason else ""  # who is missing is said with the interval
     start = f"{nouns[2].format(who=_lower(who))}{why}: it picked out {shares}{how})"
     most, other = possible or (None, "")
     by_other = f"by {other}, " if other and (tpr.high or 0.0) < (most or 0.0) else ""  # why it is not this interval's
@@ -393,7 +395,8 @@ def over_blind(results: Sequence[AuditResult], headline: Headline) -> list[str]:
 
 
 def interval(name: str, est: Estimate | None) -> str:
-    return f"{confidence(est)} interval {interval_text(name, est)}"
+    """With who is missing from the figure: sentences show no figure but by this."""
+    return ", ".join(filter(None, (f"{confidence(est)} interval {interval_text(name, est)}", without(est))))
 
 
 def _who(vantage: str) -> str:
