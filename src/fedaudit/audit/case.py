@@ -108,7 +108,8 @@ class Case:
         return with_warnings(replace(found, curves=dict(curves or {})), as_notices(warnings, "warning"))
 
     def pooled(self, attack: BaseAttack, sights: Sequence[Sight], confidence: float) -> Estimates:
-        return estimates(self.scores.blocks(sights, attack), self.fprs, confidence)
+        blocks, absent = self.scores.blocks(sights, attack), self.scores.absent(sights, attack)
+        return estimates(blocks, self.fprs, confidence, absent)
 
     def decided(
         self, attack: BaseAttack, sights: Sequence[Sight], confidence: float, party: str | None = None

@@ -146,10 +146,12 @@ def table(
     cells = [("attack", "seen by", "measure", "configuration", "runs", "value")]
     for row in found:
         place = f"{row.vantage}, {row.model}"
-        said = full_text(row.estimate.name, row.estimate)
+        said = f"{'* ' if row.quoted else ''}{full_text(row.estimate.name, row.estimate)}"
         cells.append((clean(row.attack), place, row.estimate.name, clean(row.configuration), str(row.runs), said))
     for line in aligned(cells):
         show(line)
+    if any(row.quoted for row in found):
+        show("* as the verdict quotes it: the interval pays for what it was chosen from")
     write_file(csv, as_csv(found))
 
 
@@ -511,11 +513,12 @@ def say_comparison(found: "Comparison") -> None:
 
     for row in found.rows:
         console.print(f"\n{'* ' if row.best else ''}[bold]{escape(row.run)}[/bold]  {escape(row.defences)}")
-        show(f"    verdict              {', '.join(f'{who}: {grade}' for who, grade in row.grades.items()) or ABSENT}")
+        for line in row.verdict:
+            console.print(escape(f"    {line}"))
         show(f"    accuracy             {row.accuracy.text() if row.accuracy else ABSENT}")
         show(f"    TPR at 1 % FPR       {row.risk.text() if row.risk else ABSENT}")
         if row.whose:
-            show(f"      of {row.whose}")
+            console.print(escape(f"      of {row.whose}"))
         show(f"    epsilon              {_epsilon(row)}")
         if row.per_person:
             show(f"      per person: {row.per_person.text}")

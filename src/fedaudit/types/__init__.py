@@ -504,7 +504,9 @@ def _as_notice(told: Notice | str | Mapping[str, Any], level: Level) -> Notice:
 # What may be said of a headline: a risk; one on average only; nothing beyond chance; no number; something is wrong.
 Tone = Literal["found", "weak", "none", "unknown", "alarm"]
 # The same in words that need no statistics: how many can be picked out.
-Grade = Literal["nearly everybody", "most", "some", "a little", "nothing found", "not known", "alarm"]
+Grade = Literal[
+    "nearly everybody", "most", "some", "at least a little", "a little", "nothing found", "not known", "alarm"
+]
 # Thresholds from records of another kind than those that are reported on accuse far more outsiders than was asked, so
 # that there is no value, or far fewer: then the lower end holds, and nothing is known of an upper one.
 Doubt = Literal["more", "fewer"]
@@ -512,8 +514,27 @@ Doubt = Literal["more", "fewer"]
 Kind = Literal["measured", "proved", "model-based", "heuristic", "claimed"]
 VantageName = Annotated[str, Field(json_schema_extra={"enum": [vantage.value for vantage in Vantage]})]
 
+# Why a pooled figure says nothing about a party.
+Why = Literal["no-calibration", "no-evaluation", "no-members", "unseen", "unfit"]
+MOST_NAMED = 20  # of the parties that a figure says nothing about
 _ENDS = {"value": "the value", "low": "the lower end", "high": "the upper end"}
 _WITH_N_CAL = ("threshold", "realised_fpr", "realised_fpr_interval")  # written, also as null, whenever n_cal is
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Parties of the audit that a pooled figure says nothing about, all for the same reason.
+
+    *no-calibration*: none of their records can set a threshold; *no-evaluation*: none of their non-members can be
+    reported on; *no-members*: none of their members can; *unseen*: they took part too seldom; *unfit*: they have too
+    few known non-members to fit the attack on.
+    """
+
+    why: Why
+    parties: Annotated[Many[str], Field(description=f"their names; of more than {MOST_NAMED}, the first")]
+    count: Annotated[Positive, Field(description="how many they are")]
+    of: Annotated[Positive, Field(description="how many parties were audited")]
+    members: Annotated[Count, Field(description="of these parties, whom the figure does not count")]
 
 
 @dataclass(frozen=True)
@@ -544,6 +565,7 @@ class Estimate:
         Doubt | None,
         if_known("TPR: its thresholds accuse far more outsiders than was asked (no value), or far fewer (high is 1)"),
     ] = None
+    missing: Annotated[Many[Missing], if_any("a pooled figure: the parties that it says nothing about")] = ()
 
     @model_serializer(mode="wrap")
     def _stored(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -679,7 +701,9 @@ class Headline:
     sentence: Annotated[str, if_any("what may be said, the same everywhere")] = ""
     tone: Annotated[Tone, Field(exclude_if=lambda tone: tone == "unknown")] = "unknown"
     primary: Annotated[str, if_any("the attack that was fixed before looking; empty: the quoted one")] = ""
-    grade: Annotated[Grade | None, if_known("the finding in two words, by the lower end of its interval")] = None
+    grade: Annotated[Grade | None, if_known("the finding in a few words, by what is certain of it")] = None
+    figure: Annotated[str, if_any("the figure on which the grade rests, and which is quoted")] = ""
+    lent_by: Annotated[str, if_any("the vantage that sees less, and whose finding is quoted here")] = ""
     details: Annotated[Many[str], if_any("since when, what is not settled, what else was found")] = ()
     most_exposed: Annotated[str, if_any("the group that stands out most from all others, as a sentence")] = ""
 
