@@ -5,6 +5,8 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from fedaudit.results.compare import blocks_behind
 from fedaudit.results.scores import load_scores
 from fedaudit.stats.intervals import UnitErrors
@@ -22,6 +24,14 @@ class RunErrors:
         """None where the scores do not give this very figure, as behind a defence that bends answers for outsiders."""
         value, errors = self.known.get((attack, model, figure.name), (None, None))
         return errors if value == figure.value else None
+
+    def among(self, people: str) -> "RunErrors":
+        """With names that others do not have, where other records or people go by the same ones."""
+        known = {
+            key: (value, UnitErrors(np.array([f"{name} of {people}" for name in own.names.tolist()]), own.values))
+            for key, (value, own) in self.known.items()
+        }
+        return RunErrors(known)
 
 
 NOT_KNOWN = RunErrors()
