@@ -134,12 +134,14 @@ def table(
     from fedaudit.stats.wording import full_text
 
     runs: dict[str, results.Document] = {}
+    folders: dict[str, Path] = {}
     for folder in run_dirs:
         name = folder.resolve().name
         if [other.resolve() for other in run_dirs].count(folder.resolve()) > 1:
             raise FedauditError("same-run", f"{folder} is named twice", "Name each run once.")
-        runs[name if name not in runs else str(folder)] = results.load(folder)
-    found = rows(runs, measure or ())
+        name = name if name not in runs else str(folder)
+        runs[name], folders[name] = results.load(folder), folder
+    found = rows(runs, measure or (), folders)
     if not found:
         what = f"no attack of these runs has {' or '.join(measure or ['a figure'])}"
         raise FedauditError("unknown-metric", what, "Try --measure auc.")
