@@ -186,6 +186,14 @@ def _search_time(records: int, queries: int, per_second: float, given_up: float)
     )
 
 
+def _layers_unseen(layers: list[str], share: float, attacks: list[str]) -> str:
+    some = [layer or "the model itself" for layer in layers[:5]] + [f"{len(layers) - 5} more"][: len(layers) > 5]
+    return (
+        f"{100 * share:.2g} % of the trained weights are not looked at by {_names(attacks)}: the gradients of single "
+        f"records are slow there ({_names(some)})."
+    )
+
+
 READERS = {  # by section of [audit]
     "fusion": "fusion",
     "reference": "lira or another attack with reference models",
@@ -202,6 +210,7 @@ LEFT_OUT: dict[str, Wording] = {
     "vantages-idle": lambda vantages: f"Left out (none of the attacks can run from there): {_names(vantages)}.",
     "attacks-unfit": lambda why, attacks: f"Left out ({why}): {_names(attacks)}.",
     "slow-gradients": "{why}.",
+    "layers-unseen": _layers_unseen,
     "fpr-left-out": lambda **data: f"{needed_for_fpr(**data)}: it is left out.",
     "few-to-calibrate": lambda left, needed, attacks: (
         f"Left out (fitted on half of the calibration records, which leaves {left} of {needed} needed): "
