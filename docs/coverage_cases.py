@@ -16,6 +16,7 @@ from docs.coverage_misplaced import (
     parties_apart,
     people_above,
 )
+from docs.coverage_runs import DEALT, OWN, SHARED, Trained
 from docs.coverage_worlds import (
     Rng,
     Rounds,
@@ -33,7 +34,6 @@ from docs.coverage_worlds import (
     paired,
     realised,
     realised_of_subjects,
-    runs,
     share,
     tpr,
     tpr_of_subjects,
@@ -189,7 +189,7 @@ def misplaced_cases() -> list[Case]:
 
 
 def joint_cases() -> list[Case]:
-    band, over = ("band", "equal shares"), ("over runs",)
+    band = ("band", "equal shares")
     return [
         Case(BANDS, "AUC, 20 rounds, .9 to the next", Rounds(1, (200, 200, 1), 20, 0.9, 1.5), ROUNDS, band),
         Case(BANDS, "AUC, 20 rounds, .998 to the next", Rounds(1, (200, 200, 1), 20, 0.998, 1.5), ROUNDS, band),
@@ -214,11 +214,28 @@ def joint_cases() -> list[Case]:
         ),
         Case(PAIRS, "TPR at 1 %, 1 x 400, null, alike .5", paired((0.0, 0.0), 0.5, (300, 1, 400), 0.01)),
         Case(PAIRS, "TPR at 1 %, 4 x 1000, alike .9", paired((SERIOUS, 2.0), 0.9, (600, 1, 1000), 0.01, 4)),
-        Case(RUNS, "2 runs, spread .2, same records", runs(2, 0.2, True), promised=over),
-        Case(RUNS, "5 runs, spread .2, same records", runs(5, 0.2, True), promised=over),
-        Case(RUNS, "5 runs, spread .2, records of their own", runs(5, 0.2, False), promised=over),
-        Case(RUNS, "5 runs, no spread, same records", runs(5, 0.0, True), promised=over),
     ]
+
+
+def run_cases() -> list[Case]:
+    """The mean over training runs, whether or not they share their records."""
+    worlds = {}
+    for deal in (OWN, SHARED, DEALT):
+        worlds |= {
+            f"AUC, 2 runs, spread .2, {deal}": Trained(runs=2, deal=deal, spread=0.2),
+            f"AUC, 5 runs, spread .2, {deal}": Trained(runs=5, deal=deal, spread=0.2),
+            f"AUC, 20 runs, no spread, {deal}": Trained(runs=20, deal=deal),
+            f"AUC, 3 runs, .3 % far above, {deal}": Trained(runs=3, deal=deal, shift=4.0, odd=0.003),
+            f"AUC, 20 runs, .3 % far above, {deal}": Trained(runs=20, deal=deal, shift=4.0, odd=0.003),
+            f"AUC, 5 runs, 30 people of ten records, {deal}": Trained(runs=5, deal=deal, side=300, records=10),
+            f"TPR at 5 %, 3 runs, spread .2, {deal}": Trained(runs=3, deal=deal, spread=0.2, fpr=0.05),
+            f"TPR at 5 %, 20 runs, no spread, {deal}": Trained(runs=20, deal=deal, fpr=0.05),
+            f"TPR at 1 %, 5 runs, null, {deal}": Trained(runs=5, deal=deal, shift=0.0, fpr=0.01),
+            f"AUC, one attack minus another, 5 runs, {deal}": Trained(runs=5, deal=deal, ahead=0.3),
+            f"TPR at 5 %, one attack minus another, 3 runs, {deal}": Trained(runs=3, deal=deal, ahead=0.3, fpr=0.05),
+        }
+    promised = ("over runs", "not known whose")
+    return [Case(RUNS, name, world, 2000 if world.runs < 20 else 1000, promised) for name, world in worlds.items()]
 
 
 # ------------------------------------------------------------------ epsilon
@@ -287,4 +304,12 @@ def epsilon_cases() -> list[Case]:
     ]  # fmt: skip
 
 
-CASES = [*tpr_cases(), *subject_cases(), *other_cases(), *misplaced_cases(), *joint_cases(), *epsilon_cases()]
+CASES = [
+    *tpr_cases(),
+    *subject_cases(),
+    *other_cases(),
+    *misplaced_cases(),
+    *joint_cases(),
+    *run_cases(),
+    *epsilon_cases(),
+]

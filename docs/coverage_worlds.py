@@ -17,7 +17,6 @@ from fedaudit.stats import (
     auc,
     auc_difference,
     band_confidences,
-    over_runs,
     party_differences,
     proportion,
     tpr_at_fpr,
@@ -358,23 +357,5 @@ def paired(
             second.append(Block(mixed[1][0] + shifts[1], mixed[1][1], mixed[1][2], ids=ids))
         found = auc_difference(first, second) if fpr is None else tpr_difference(first, second, fpr)
         return shot(found, float(one - two))
-
-    return world
-
-
-def runs(count: int, spread: float, same_records: bool, n: int = 150, shift: float = 1.0) -> World:
-    """The mean AUC over training runs whose strength varies by `spread`; also a single run's own interval, which does
-    not claim to cover that mean."""
-    truth = float(NORMAL.cdf(shift / np.sqrt(2 + spread**2)))
-
-    def world(rng: Rng) -> Shots:
-        base = rng.standard_normal((2, n))
-        found = []
-        for strength in shift + spread * rng.standard_normal(count):
-            own = rng.standard_normal((2, n))
-            scores = np.sqrt(0.8) * base + np.sqrt(0.2) * own if same_records else own
-            found.append(auc([Block(strength + scores[0], scores[1], np.zeros(0))]))
-        single, together = shot(found[0], truth), shot(over_runs(found), truth)
-        return {"over runs": together["interval"], "single run": single["interval"]}
 
     return world

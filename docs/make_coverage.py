@@ -67,7 +67,12 @@ NOTES = {
         "of the error, which holds without a look at how rounds err together; limits that stop a party use it."
     ),
     "Mean over training runs": (
-        "A single run's interval is about that run. Beside it stands how often it would miss the mean over runs."
+        "Runs on records of their own, on one and the same set, or on one set whose roles are dealt again in each run, "
+        "as `--repeats` and seeds of a study do. `over runs` is what is printed: the spread over runs, and that part "
+        "of the measuring error which the runs have in common, by what each record or person adds to it. "
+        "`not known whose` is printed where the scores are not at hand: all of the error counts as common. Beside them "
+        "stands how often the spread alone (`Student's t`), and a single run's interval, which is about that run, "
+        "would miss the mean."
     ),
     "Epsilon: lower bounds and model-based intervals": (
         "`proved` bounds are one-sided: they miss when they lie above the true epsilon. The maximised figure is a "

@@ -46,10 +46,12 @@ from fedaudit.errors import FedauditError
 from fedaudit.questions import metric
 from fedaudit.results.compare import risk_difference
 from fedaudit.results.document import RESULTS, Document, load
+from fedaudit.results.run_errors import RunErrors, errors_of_run
 from fedaudit.session.recording import continued
 from fedaudit.session.run import run
 from fedaudit.session.workers import Tell, work
 from fedaudit.stats import over_runs
+from fedaudit.stats.intervals import UnitErrors
 from fedaudit.trace.store import RUN, load_manifest
 from fedaudit.types import AuditResult, Estimate
 
@@ -258,17 +260,43 @@ def limits(name: str) -> tuple[float, float]:
 
 
 def mean(of: Of) -> Estimate | None:
-    estimates = [one.figure for one in seen(of).values()]
+    each = seen(of)
     least, most = limits(of.metric)
-    return over_runs(estimates, least=least, most=most) if estimates else None
+    errors = [errors_of(one) for one in each.values()]
+    return over_runs([one.figure for one in each.values()], least, most, errors) if each else None
 
 
 def difference(test: Above) -> Estimate | None:
     """The mean over seeds of the first minus the second."""
     both = seen(test.first).keys() & seen(test.second).keys()
-    known = [one for seed in sorted(both) if (one := difference_of_seed(test, seed)) is not None]
+    known = {seed: one for seed in sorted(both) if (one := difference_of_seed(test, seed)) is not None}
     most = limits(test.first.metric)[1]
-    return over_runs(known, least=-most, most=most) if known else None
+    errors = []
+    for seed in known:
+        one, two = errors_of(seen(test.first)[seed]), errors_of(seen(test.second)[seed])
+        errors.append(one.minus(two) if one and two else None)
+    return over_runs(list(known.values()), -most, most, errors) if known else None
+
+
+def errors_of(one: Seen) -> UnitErrors | None:
+    """What each record, or person, adds to the error of this figure, if it is an AUC or a TPR."""
+    if one.result is None:
+        return None
+    return errors_in(one.folder).of(one.result.attack, one.result.model, one.figure)
+
+
+@cache
+def errors_in(folder: Path) -> RunErrors:
+    """Of all figures that claims look at, read once. People who are made up are others in every run, though they have
+    the same names."""
+    setting, document = folder.name.rpartition("-")[0], load(folder)
+    asked = [of for claim in about([setting]) for of in looked_at(claim) if of.setting == setting]
+    places = {(of.attack, of.model) for of in [*asked, *map(strongest, asked)]}
+    results = [one for one in document.results if (one.attack, one.model) in places]
+    found = errors_of_run(folder, results, {of.metric for of in [*asked, *map(strongest, asked)]})
+    if SETTINGS[setting].config(RUNS / "data").get("data", {}).get("name") != "synthetic":
+        return found
+    return found.among(str(load_manifest(folder)["data"]))
 
 
 @cache

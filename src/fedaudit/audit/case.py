@@ -56,8 +56,9 @@ class Case:
     history: Mapping[tuple[str, str, str], Mapping[int, Estimates]] = field(default_factory=dict)
 
     def parties(self, model: ModelKind) -> list[str]:
-        """The parties with results of their own. Of people with records in several, global models tell no party."""
-        return [] if model == "global" and self.game.candidates.held_by is not None else self.game.parties
+        """The parties with results of their own. Of people who are scattered over them, global models tell no party."""
+        homes = set(self.game.candidates.party.tolist())
+        return [party for party in self.game.parties if model == "local" or party in homes]
 
     def alive(self, vantage: Vantage, model: ModelKind) -> list[BaseAttack]:
         return [attack for attack in self.settings.on(vantage, model) if attack.name not in self.failed]

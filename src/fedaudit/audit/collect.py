@@ -81,8 +81,7 @@ class Sight:
         self.first, self.of_first = game.first, game.of_first()[index]
         signals = self.signals(attacks)
         self.losses = losses or updates.Losses()
-        filters = variants(signals, updates.NEEDS)
-        fresh = {v: updates.Filtering(settings.filter_of(v), self.losses) for v in filters}
+        fresh = settings.filtering(signals, self.losses)
         self.filters: dict[str, updates.Filtering] = like.filters if like else fresh
         searches = {v: settings.search_of(v) for v in variants(signals, searching.NEEDS)}
         self.usual_own = settings.search.own

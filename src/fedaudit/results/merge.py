@@ -262,7 +262,7 @@ def merge(folders: Sequence[Path], name: str) -> tuple[Document, Scores]:
         for model in models_of(vantage)
         for one in dict.fromkeys(replace(one, vantage=vantage.value) for one in asked if one.model == model)
     ]
-    heard, looked_at = listen(places, first.confidence, 1 + bool(first.fprs))
+    heard, looked_at = listen(places, first.confidence, 1 + len(first.fprs))
     quoted = chosen(heard, looked_at.all)
     about = {one.attack: ATTACKS.brief(one.attack) for one in asked}
     scene = Scene(

@@ -159,6 +159,9 @@ class TraceWriter:
                 except FedauditError:
                     store.close()
                     raise
+                if store.lineage.ended and not store.finished:
+                    with suppress(OSError):
+                        store.resuming()
                 return cls(store, begun=True)
             if not force:
                 refuse_orphans(directory)

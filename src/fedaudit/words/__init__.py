@@ -123,6 +123,10 @@ DATA: dict[str, Wording] = {
     "single-record": lambda people, of, sessions: (
         f"{people:,} of {of:,} people have a single {'session' if sessions else 'record'}: left out on both sides."
     ),
+    "in-several-parties": lambda people, of: (
+        f"{people:,} of {of:,} people have records at several parties. Each has one role in all of them: nobody whom "
+        "one party trained on is another party's non-member."
+    ),
     "coins-split": (
         "federation.coins = true flips a coin for each record, so that people may have records on both sides "
         '(split_subjects = true is implied). For one coin a person, set federation.partition = "subjects".'
@@ -182,6 +186,14 @@ def _search_time(records: int, queries: int, per_second: float, given_up: float)
     )
 
 
+def _layers_unseen(layers: list[str], share: float, attacks: list[str]) -> str:
+    some = [layer or "the model itself" for layer in layers[:5]] + [f"{len(layers) - 5} more"][: len(layers) > 5]
+    return (
+        f"{100 * share:.2g} % of the trained weights are not looked at by {_names(attacks)}: the gradients of single "
+        f"records are slow there ({_names(some)})."
+    )
+
+
 READERS = {  # by section of [audit]
     "fusion": "fusion",
     "reference": "lira or another attack with reference models",
@@ -198,6 +210,7 @@ LEFT_OUT: dict[str, Wording] = {
     "vantages-idle": lambda vantages: f"Left out (none of the attacks can run from there): {_names(vantages)}.",
     "attacks-unfit": lambda why, attacks: f"Left out ({why}): {_names(attacks)}.",
     "slow-gradients": "{why}.",
+    "layers-unseen": _layers_unseen,
     "fpr-left-out": lambda **data: f"{needed_for_fpr(**data)}: it is left out.",
     "few-to-calibrate": lambda left, needed, attacks: (
         f"Left out (fitted on half of the calibration records, which leaves {left} of {needed} needed): "
@@ -874,6 +887,9 @@ LINES: dict[str, Wording] = {
         "starts over"
     ),
     "node-restarted": "this node was restarted after round {round}: its audit goes on from what is on disk",
+    "never-left": (
+        "round {round} never left this party: the process that began it ended before the audit of its update"
+    ),
     "first-seen": (
         "round {round} is the first that this audit saw: the party was not asked before, or its node was restarted "
         "without the folder of its memory"
