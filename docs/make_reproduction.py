@@ -51,9 +51,9 @@ from fedaudit.session.recording import continued
 from fedaudit.session.run import run
 from fedaudit.session.workers import Tell, work
 from fedaudit.stats import over_runs
-from fedaudit.stats.intervals import UnitErrors
+from fedaudit.stats.intervals import of_sum
 from fedaudit.trace.store import RUN, load_manifest
-from fedaudit.types import AuditResult, Estimate
+from fedaudit.types import AuditResult, Estimate, UnitErrors
 
 RUNS, PAGE = Path("runs/reproduction"), Path(__file__).parent / "reproduction.md"
 MOST = 100  # seeds of a setting
@@ -274,7 +274,7 @@ def difference(test: Above) -> Estimate | None:
     errors = []
     for seed in known:
         one, two = errors_of(seen(test.first)[seed]), errors_of(seen(test.second)[seed])
-        errors.append(one.minus(two) if one and two else None)
+        errors.append(of_sum(one, two, -1.0) if one and two else None)
     return over_runs(list(known.values()), -most, most, errors) if known else None
 
 
