@@ -12,9 +12,11 @@ from fedaudit.results.document import ERRORS, Document
 from fedaudit.results.repeats import every_attack
 from fedaudit.results.run_errors import errors_of_run, load_errors
 from fedaudit.results.scores import load_scores
+from fedaudit.session.prepare import prepare
 from fedaudit.session.run import run
-from fedaudit.stats.intervals import of_share
+from fedaudit.stats.intervals import in_common, of_share
 from fedaudit.types import Estimate
+from tests.audit.test_canaries import asking, watched
 from tests.audit.test_people import people
 from tests.worlds import silent
 
@@ -155,3 +157,10 @@ def test_errors_of_a_share_add_up_by_person() -> None:
         "b": -0.1875,
         "c": 0.0625,
     }
+
+
+def test_probes_of_two_runs_have_no_error_in_common(tmp_path: Path) -> None:
+    audits = [(watched(prepare(asking({"probes": 20, "every": 1}, seed=seed)))) for seed in (0, 1)]
+    own = [audit.errors["canife", "global", "score-sd"] for audit in audits]
+    assert in_common(own) == 0.0
+    assert in_common([own[0], own[0]]) == pytest.approx(1.0)

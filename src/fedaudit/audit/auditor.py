@@ -219,6 +219,7 @@ class Auditor:
                 with case.blamed_on(result_name, failed):
                     verdict = observer.judge(case, result_name, vantage, model)
                     results += verdict.results
+                    errors.update(verdict.errors)
                     concluded += as_notices(verdict.notices)
                 where = {"vantage": vantage.value, "model": model}
                 lost += [gap("question-failed-at", question=name, **where, why=why) for name, why in failed.items()]
