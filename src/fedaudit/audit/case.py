@@ -65,8 +65,9 @@ class Case:
     history: Mapping[tuple[str, str, str], Mapping[int, Estimates]] = field(default_factory=dict)
 
     def parties(self, model: ModelKind) -> list[str]:
-        """The parties with results of their own. Of people with records in several, global models tell no party."""
-        return [] if model == "global" and self.game.candidates.held_by is not None else self.game.parties
+        """The parties with results of their own. Of people who are scattered over them, global models tell no party."""
+        homes = set(self.game.candidates.party.tolist())
+        return [party for party in self.game.parties if model == "local" or party in homes]
 
     def alive(self, vantage: Vantage, model: ModelKind) -> list[BaseAttack]:
         return [attack for attack in self.settings.on(vantage, model) if attack.name not in self.failed]
@@ -116,7 +117,8 @@ class Case:
         return with_warnings(replace(found, curves=dict(curves or {})), as_notices(warnings, "warning"))
 
     def pooled(self, attack: BaseAttack, sights: Sequence[Sight], confidence: float) -> Estimates:
-        return estimates(self.scores.blocks(sights, attack), self.fprs, confidence)
+        blocks, absent = self.scores.blocks(sights, attack), self.scores.absent(sights, attack)
+        return estimates(blocks, self.fprs, confidence, absent)
 
     def decided(
         self, attack: BaseAttack, sights: Sequence[Sight], confidence: float, party: str | None = None

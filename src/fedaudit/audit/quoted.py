@@ -33,7 +33,7 @@ def headlines(case: Case) -> Quoted:
         if of_membership(attack)
         for sights in [case.outlooks.of(vantage, model)]
     ]
-    heard, looked_at = listen(places, case.settings.confidence, 1 + bool(case.fprs), case.blamed_on)
+    heard, looked_at = listen(places, case.settings.confidence, 1 + len(case.fprs), case.blamed_on)
     found = chosen(heard, looked_at.all)
     bounds = Shares.among(case.settings.confidence, looked_at.primaries, looked_at.others)
     proved = [replace(h, estimates={**h.estimates, **_bound(case, h, bounds)}) for h in found.headlines]

@@ -85,6 +85,8 @@ class Settings:
     fpr: tuple[float, ...] | None = None
     confidence: float = 0.95
     seed: int = 0
+    local_epochs: int = 1  # of a party in a round
+    told_outcome: bool = True  # what a round came to; a party that audits itself is not
     notices: tuple[Notice, ...] = ()  # what was left out, because it was not asked for by name
     references: References | None = None
     shadow: Shadow | None = None
@@ -112,16 +114,21 @@ class Settings:
 
     # ------------------------------------------------------------------ who can run what
 
+    def grants(self, vantage: Vantage, model: ModelKind) -> frozenset[Grant]:
+        """What is seen of these models. Whoever is not told what a round came to never has both of its ends."""
+        without = {Grant.START} if model == "global" and not self.told_outcome else set()
+        return GRANTS[vantage, model] - without
+
     def feeds(self, vantage: Vantage, model: ModelKind, attack: BaseAttack) -> bool:
         """Can this attack run there? An adversary with a shadow model attacks only one kind of model."""
         if attack.vantage not in (None, vantage):
             return False
         if "shadow" in attack.fitted_on:
-            shadow = self.shadow
-            return shadow is not None and (vantage, model) == shadow.place and attack.needs <= GRANTS[vantage, model]
+            there = self.shadow is not None and (vantage, model) == self.shadow.place
+            return there and attack.needs <= self.grants(vantage, model)
         if _has_references(attack) and (self.references is None or self.bent(vantage)):
             return False  # references need to know how parties train, and the model's own answers in every round
-        return attack.needs <= GRANTS[vantage, model]
+        return attack.needs <= self.grants(vantage, model)
 
     def bent(self, vantage: Vantage) -> bool:
         """Does a defence change the answers that this adversary gets?"""
@@ -212,7 +219,7 @@ class Settings:
         if "shadow" in attack.fitted_on and self.shadow is None:
             what = f"attack {attack.name!r} needs an adversary with a shadow model"
             return FedauditError("no-shadow", what, "Use `fedaudit run` with audit.adversary, or leave it out.")
-        lacking = {vantage: attack.needs - GRANTS[vantage, model] for vantage, model in reversed(self.watched())}
+        lacking = {vantage: attack.needs - self.grants(vantage, model) for vantage, model in reversed(self.watched())}
         if all(lacking.values()):
             why, todo = self._lacking(attack.needs), self._elsewhere(attack.needs)
             return FedauditError("vantage", f"attack {attack.name!r} {why}", todo)
@@ -229,7 +236,7 @@ class Settings:
         return FedauditError("vantage", f"the question {name!r} {self._lacking(question.needs)}", todo)
 
     def _lacking(self, needs: frozenset[Grant]) -> str:
-        lacking = {vantage: needs - GRANTS[vantage, model] for vantage, model in reversed(self.watched())}
+        lacking = {vantage: needs - self.grants(vantage, model) for vantage, model in reversed(self.watched())}
         short = "; ".join(f"{vantage.value!r} does not see {_and(lacking[vantage])}" for vantage in self.vantages)
         return f"needs {_and(needs)}: {short}"
 
@@ -245,7 +252,7 @@ class Settings:
         are not mentioned."""
         told: list[Notice] = []
         for vantage in self.vantages:
-            grants = GRANTS[vantage, MODELS[vantage]]
+            grants = self.grants(vantage, MODELS[vantage])
             anywhere = [attack for attack in attacks if "shadow" not in attack.fitted_on and attack.vantage is None]
             lacking = [a for a in anywhere if not self.feeds(vantage, MODELS[vantage], a)]
             known = {Grant.UPDATE, Grant.OWN, Grant.SUM}

@@ -148,10 +148,12 @@ def table(
     cells = [("attack", "seen by", "measure", "configuration", "runs", "value")]
     for row in found:
         place = f"{row.vantage}, {row.model}"
-        said = full_text(row.estimate.name, row.estimate)
+        said = f"{'* ' if row.quoted else ''}{full_text(row.estimate.name, row.estimate)}"
         cells.append((clean(row.attack), place, row.estimate.name, clean(row.configuration), str(row.runs), said))
     for line in aligned(cells):
         show(line)
+    if any(row.quoted for row in found):
+        show("* as the verdict quotes it: the interval pays for what it was chosen from")
     write_file(csv, as_csv(found))
 
 
@@ -338,7 +340,7 @@ def gate(
     A rule is violated when the lower end of an interval is above the limit, safe when the upper end is below it, and
     otherwise undecided. By default a rule looks at every attack from every vantage, pooled over the parties. The
     primary attack of a vantage, which was fixed before looking, has half of the error; the others share the rest.
-    "tpr@0.01[attack=loss, vantage=client, party=*] > 0.05" selects single results; * means all of them.
+    "tpr@0.01[attack=loss, vantage=server, model=local, party=*] > 0.05" selects single results; * means all of them.
 
     A rule compares a risk (auc, tpr@FPR, or a figure of another question: fedaudit list questions), the accuracy, or
     the epsilon that the run claims with a limit, by > or >=; accuracy also by < or <=. "tpr@0.01 > 0.05 and
@@ -513,11 +515,12 @@ def say_comparison(found: "Comparison") -> None:
 
     for row in found.rows:
         console.print(f"\n{'* ' if row.best else ''}[bold]{escape(row.run)}[/bold]  {escape(row.defences)}")
-        show(f"    verdict              {', '.join(f'{who}: {grade}' for who, grade in row.grades.items()) or ABSENT}")
+        for line in row.verdict:
+            console.print(escape(f"    {line}"))
         show(f"    accuracy             {row.accuracy.text() if row.accuracy else ABSENT}")
         show(f"    TPR at 1 % FPR       {row.risk.text() if row.risk else ABSENT}")
         if row.whose:
-            show(f"      of {row.whose}")
+            console.print(escape(f"      of {row.whose}"))
         show(f"    epsilon              {_epsilon(row)}")
         if row.per_person:
             show(f"      per person: {row.per_person.text}")

@@ -74,14 +74,13 @@ IDLE_KEYS = {
     ("algorithm", "fedsgd"): ("local_epochs", "batch_size", "optimizer", "server_lr"),
 }
 UNWRITTEN = {"coins": False, "server_lr": 1.0}  # defaults, which are not written down
-# Keys that have an effect under one choice only.
+# Keys that have an effect under one choice only. (`fresh` has one wherever the game is about people: see `Config`.)
 KEYS_OF = {
     "beta": ("partition", "dirichlet"),
     "column": ("partition", "column"),
     "member_subjects": ("partition", "subjects"),
     "nonmember_subjects": ("partition", "subjects"),
     "held_out": ("partition", "subjects"),
-    "fresh": ("partition", "subjects"),
 }
 
 
@@ -99,6 +98,8 @@ class FederationSection(Section):
     partition = "iid" | "dirichlet" (with beta) | "column" (with column = "label", "subject" or an attribute) |
     "subjects" (a game about people, each of whom lies in one party: member_subjects and nonmember_subjects are
     fractions of the people, fresh the share of a person's records that the adversary has and nobody trains on).
+    With partition = "column" and audit.unit = "subject" the game is about people, too: each stays where the column
+    says, members and nonmembers are fractions of a party's people, and fresh may be set.
     Where the data say whose a record is, fractions are of people, and a person has one role in all parties: no record
     of somebody who was trained on counts as an outsider's. split_subjects = true deals records out one by one.
     With partition = "subjects", it scatters a person's records over the parties, none in two.
@@ -386,10 +387,20 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _people_need_their_partition(self) -> "Config":
-        if self.audit.unit == "subject" and self.federation.partition != "subjects":
-            raise ValueError("audit.unit = 'subject' needs federation.partition = 'subjects'")
-        if self.audit.unit == "record" and self.federation.fresh is not None:
-            raise ValueError("federation.fresh has no effect when audit.unit is 'record': remove it")
+        federation, people = self.federation, self.decided().audit.unit == "subject"
+        if federation.fresh is not None and not people:
+            unit = "'record': remove it" if self.audit.unit else "not 'subject': set that, or remove fresh"
+            raise ValueError(f"federation.fresh has no effect when audit.unit is {unit}")
+        if not people or federation.partition == "subjects":
+            return self
+        if federation.partition != "column":
+            raise ValueError(
+                "audit.unit = 'subject' needs federation.partition = 'subjects' (people are dealt out to the parties) "
+                "or 'column' (the data say in which party they are)"
+            )
+        if federation.split_subjects or federation.coins:
+            key = "split_subjects" if federation.split_subjects else "coins"
+            raise ValueError(f"federation.{key} and audit.unit = 'subject' need federation.partition = 'subjects'")
         return self
 
     @model_validator(mode="after")

@@ -28,13 +28,15 @@ def build(dataset: Dataset, federation: FederationSection, rng: np.random.Genera
     records, parties = dataset.records, federation.parties
     if dataset.session == DOCUMENT and federation.split_subjects and unit == "record":
         return _whole_documents(dataset, federation, rng)
-    if dataset.holder is not None and unit != "subject":
+    if dataset.holder is not None and (unit != "subject" or federation.partition != "subjects"):
         what = f"{dataset.name} is a federation of its own, whose game is about its subjects"
         raise FedauditError("no-partition", what, 'Set federation.partition = "subjects", and no audit.unit.')
     if parties > len(records):
         what = f"{len(records)} records cannot be split among {parties} parties"
         raise FedauditError("empty-set", what, "Use fewer parties, or more data.")
     whole = records.subject is not None and not federation.split_subjects
+    if federation.partition == "column" and unit == "subject":
+        return game_about_people(dataset, federation, (federation.members, federation.nonmembers), rng)
     if federation.partition == "subjects":
         assert federation.member_subjects is not None
         shares = federation.member_subjects, federation.outsiders
@@ -246,7 +248,8 @@ def _one_role_each(why: str) -> FedauditError:
 def game_about_people(
     dataset: Dataset, federation: FederationSection, shares: tuple[float, float], rng: np.random.Generator
 ) -> Game:
-    """The unit is the subject (`data.subjects`), in one party or, with `split_subjects`, scattered over all of them."""
+    """The unit is the subject (`data.subjects`), in one party; where a column says it; or, with `split_subjects`,
+    scattered over all of them."""
     parties, session = federation.parties, dataset.session
     names = [party_name(number, parties) for number in range(parties)]
     if dataset.holder is not None:
@@ -260,14 +263,18 @@ def game_about_people(
     if not len(records):
         what = f"nobody in {dataset.name} has two {'records' if session is None else 'sessions'}"
         raise FedauditError("few-people", what, "Set federation.fresh = 0: the adversary then has the trained records.")
-    parts = iid(records, parties, rng) if scattered else by_person(records, parties, rng)
-    party = np.empty(len(records), dtype=f"U{len(names[-1])}")
+    if federation.partition == "column":
+        assert federation.column is not None
+        parts = by_column(replace(dataset, records=records), parties, federation.column)
+        names = list(parts)
+    else:
+        parts = iid(records, parties, rng) if scattered else by_person(records, parties, rng)
+    party = np.empty(len(records), dtype=f"U{max(map(len, names))}")
     for name, part in parts.items():
         party[part] = name
     people, person = subjects.people(records)
-    home = np.zeros(len(people), np.int64)
-    if not scattered:
-        home[person] = np.searchsorted(names, party)
+    held = np.stack([np.bincount(person[part], minlength=len(people)) for part in parts.values()])
+    home = np.zeros(len(people), np.int64) if scattered else held.argmax(axis=0)
     if federation.coins:
         strata = [np.flatnonzero(home == number) for number in range(1 if scattered else parties)]
         role_of = flipped(strata, len(people), sum(shares), rng)
@@ -279,7 +286,7 @@ def game_about_people(
         _no_empty_set(where, role_of[home == number], "`member_subjects` and `nonmember_subjects`", "subjects")
     kept = subjects.kept_for_the_adversary(records, session, fresh, rng) if fresh else None
     found = subjects.game_about(records, party, role_of, kept, scattered, rng)
-    if found.parties != names:
+    if found.parties != sorted(names):
         what = f"{len(names) - len(found.parties)} of {len(names)} parties have nothing to train on"
         raise FedauditError("empty-set", what, "Use fewer parties, more data, or a larger federation.member_subjects.")
     return found
@@ -362,6 +369,20 @@ def reserve(records: Records, share: float, rng: np.random.Generator) -> tuple[R
     count = int(np.searchsorted(np.cumsum(sizes[order]), share * len(records))) + 1
     own = np.isin(names, unique[order[:count]])
     return records.take(~own), records.take(own)
+
+
+def in_several(game: Game) -> tuple[int, int] | None:
+    """How many people have records in more than one party, and how many there are; None: nothing says who is who."""
+    candidates = game.candidates
+    if candidates.unit == "subject":
+        held = candidates.held_by or {}
+        return int((np.sum(list(held.values()), axis=0) > 1).sum()) if held else 0, len(candidates)
+    if (whose := candidates.subject_number) is None:
+        return None
+    party = np.unique(candidates.party, return_inverse=True)[1]
+    pairs = np.unique(np.stack([whose, party]), axis=1)
+    counts = np.bincount(pairs[0])
+    return int((counts > 1).sum()), len(counts)
 
 
 # ------------------------------------------------------------------ fair coins

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import AuditOptions, Model, audited, in_python, not_audited
 from fedaudit.integrations.plain import matched, numpy_state
@@ -102,9 +103,11 @@ class Recording:
                 where=f"round {round}",
             )
         sent = {}
+        assert self.session.auditor is not None
+        seconds = an_epoch(elapsed, self.session.auditor.settings.local_epochs) / max(len(updates), 1)
         for party, update in updates.items():
             state = self._matched(update, f"round {round}, {party}")
-            sent[party] = Trained(state, len(self.game.members(party)), elapsed / len(updates))
+            sent[party] = Trained(state, len(self.game.members(party)), seconds)
         if before is None and sent:
             self.session.gap(gap("start-unknown", round=round))
             sent = {}

@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.files import write_atomically
 from fedaudit.integrations.options import Model, PartyOptions, as_task, checked, report_into
@@ -128,6 +129,7 @@ class Seat:
     home: Path  # for the memory of a party without a folder
     folder: Path | None = None  # for the results of all parties on this machine, each in a folder of its own
     rounds: object = None  # as planned, if the host tells
+    local_epochs: object = None  # that a round takes, if the host tells
 
     @property
     def begun(self) -> bool:
@@ -442,11 +444,14 @@ class SelfAudit:
         leaves: Callable[[Watch], State | None],
         *,
         inner: Callable[[Watch], State] | None = None,
-        seconds: float,
+        elapsed: float,
+        epoch_seconds: float | None = None,
     ) -> Refused | None:
         """After a round: may what `leaves` do so? `leaves` reads the update, or says None where it is masked; `inner`
-        reads what it was before the defences of this party; `seconds`: of one local epoch, as far as known."""
+        reads what it was before the defences of this party; `elapsed`: seconds that its training took;
+        `epoch_seconds`: that one local epoch took, if the training says so."""
         watch, fault = admitted.watch, None
+        seconds = an_epoch(elapsed, watch.auditor.settings.local_epochs, epoch_seconds)
         try:
             self._observe(watch, index, admitted.received, leaves(watch), seconds)
             if inner is not None:
@@ -576,14 +581,17 @@ class SelfAudit:
         if len(game.parties) != 1:
             what = f"the game is about {len(game.parties)} parties"
             raise FedauditError("party-game", what, "Give the game of this party alone, from fedaudit.set_aside.")
-        asked = checked(self._rounds(seat), **self.options)
+        options = self.options
+        if isinstance(seat.local_epochs, int) and seat.local_epochs > 0 and "local_epochs" not in options:
+            options = {**options, "local_epochs": seat.local_epochs}
+        asked = checked(self._rounds(seat), **options)
         whose = (seat.run, seat.node, vantage)
         auditor = self._again(key, seat, vantage, game)
         if auditor is not None:
             return self._watch(key, seat, auditor, index)
         task = as_task(self.model, game, self.options.get("forward"), self.options.get("exchanged"))
         if whose not in self._suited:
-            fit = settled(Request.beside(asked, game, vantages=(vantage,)), task)
+            fit = settled(Request.beside(asked, game, vantages=(vantage,), told_outcome=False), task)
             self._suited[whose] = self._limited(fit, game, seat.begun) if key == AS_SENT else fit
         settings = self._suited[whose]
         if isinstance(settings, UndecidableError):

@@ -15,6 +15,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
+from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import not_audited
 from fedaudit.integrations.plain import matched, numpy_state
@@ -166,7 +167,8 @@ class Recorder:
             else:
                 self.session.gap(gap("party-twice", **data))
             return
-        seconds = max(_number(reply.epoch_seconds, elapsed), 1e-9)
+        auditor = self.session.auditor
+        seconds = max(an_epoch(elapsed, auditor.settings.local_epochs if auditor else 1, reply.epoch_seconds), 1e-9)
         sent[reply.name] = Trained(state, int(_number(reply.examples, 1)), seconds, reply.metrics)
 
     def _check_name(self, name: str) -> None:

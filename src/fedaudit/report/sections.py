@@ -24,6 +24,7 @@ from fedaudit.stats.wording import (
 )
 from fedaudit.toml import written
 from fedaudit.types import AuditResult, Estimate
+from fedaudit.words.headlines import GRADED, GRADES
 
 # ------------------------------------------------------------------ the top of the page
 
@@ -148,6 +149,11 @@ def glossary(results: Results) -> Table | None:
     known = {**results.glossary, **({"blind": NO_MODEL} if words.blind(results) else {})}
     rows = [(name, _sentence(about)) for name, about in known.items() if about]
     return Table(("attack", "what it looks at"), rows, WORDS) if results.glossary else None
+
+
+def grades() -> Table:
+    """What each grade means."""
+    return Table(("grade", "when it is said"), [(grade, _sentence(about)) for grade, about in GRADES.items()], GRADED)
 
 
 def _sentence(about: str) -> str:

@@ -10,6 +10,7 @@ from fedaudit.questions import main_figure, metric, of, of_membership
 from fedaudit.report.values import Results
 from fedaudit.results.document import Withheld
 from fedaudit.stats import wording
+from fedaudit.stats.strongest import quoted_figures
 from fedaudit.stats.wording import (
     NONE,
     confidence,
@@ -190,8 +191,7 @@ def details(results: Results) -> list[str]:
 
 def summary(results: Results) -> list[tuple[str, str, str, str]]:
     """One line for each vantage: who, the grade, its figure, and the attack that found it."""
-    name = main_tpr(results) or "auc"
-    return [(h.vantage, h.grade or "", *_figure(h, name)) for h in headlines(results)]
+    return [(q.headline.vantage, q.headline.grade or "", q.text, q.by) for q in quoted_figures(results.headlines)]
 
 
 def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
@@ -207,16 +207,6 @@ def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
         for e, name, question in found
         if e.estimates[name].value is not None
     ]
-
-
-def _figure(headline: Headline, name: str) -> tuple[str, str]:
-    known = value_of(headline.estimates.get(name)) is not None and headline.tone != "weak"
-    key = name if known else "auc"
-    if not known and value_of(headline.estimates.get("auc")) is None:
-        return "not measured", f"{headline.attack}, {headline.model} models"
-    fpr = fpr_of(key)
-    measure = "AUC" if fpr is None else f"at {rate(fpr)} FPR"
-    return f"{full_text(key, headline.estimates.get(key))} {measure}", f"{headline.attack}, {headline.model} models"
 
 
 def preface(results: Results) -> list[str]:

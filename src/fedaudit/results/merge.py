@@ -34,7 +34,7 @@ from fedaudit.files import write_atomically
 from fedaudit.questions import MINUS, of_membership
 from fedaudit.results.document import SCORES, DataInfo, Document, PartyInfo, RunInfo, load
 from fedaudit.results.schema import UnreadableError, as_text, read_file
-from fedaudit.results.scores import Scores, blocks_of, load_scores, read_scores, save_scores
+from fedaudit.results.scores import Scores, absent_of, blocks_of, load_scores, read_scores, save_scores
 from fedaudit.stats import Block, auc_difference, roc_curve, tpr_difference
 from fedaudit.stats.roc import able, estimates
 from fedaudit.stats.strongest import Speaker, chosen, listen, models_of
@@ -258,7 +258,7 @@ def merge(folders: Sequence[Path], name: str) -> tuple[Document, Scores]:
         for model in models_of(vantage)
         for one in dict.fromkeys(replace(one, vantage=vantage.value) for one in asked if one.model == model)
     ]
-    heard, looked_at = listen(places, first.confidence, 1 + bool(first.fprs))
+    heard, looked_at = listen(places, first.confidence, 1 + len(first.fprs))
     quoted = chosen(heard, looked_at.all)
     about = {one.attack: ATTACKS.brief(one.attack) for one in asked}
     scene = Scene(
@@ -318,7 +318,8 @@ def _together(sites: Sequence[Site]) -> Scores:
 
 
 def _pooled(scores: Scores, one: RunAttack, fprs: Sequence[float], confidence: float) -> dict[str, Estimate]:
-    return estimates(blocks_of(scores, one.attack, one.model), fprs, confidence)
+    blocks, absent = blocks_of(scores, one.attack, one.model), absent_of(scores, one.attack, one.model)
+    return estimates(blocks, fprs, confidence, absent)
 
 
 def _judged(scores: Scores, one: RunAttack, manifest: Manifest, asked: Sequence[RunAttack]) -> list[AuditResult]:
@@ -328,7 +329,7 @@ def _judged(scores: Scores, one: RunAttack, manifest: Manifest, asked: Sequence[
     )
     question = "subject" if manifest.unit == "subject" else "record"
     blocks = blocks_of(scores, one.attack, one.model)
-    pooled = estimates(blocks, manifest.fprs, manifest.confidence)
+    pooled = _pooled(scores, one, manifest.fprs, manifest.confidence)
     found = entry(
         None,
         estimates=pooled,

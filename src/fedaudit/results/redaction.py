@@ -244,7 +244,7 @@ def _worded(document: Document, results: Sequence[AuditResult]) -> list[Headline
     primary = {h.vantage: fixed for h in headlines if h.primary and (fixed := _primary(h, results, name))}
     about = {entry.attack: ATTACKS.brief(entry.attack) for entry in results if _own_attack(entry.attack)}
     scene = Scene(results, document.run.rounds, name, primary=primary, about=about, groups=document.groups)
-    return worded([replace(headline, tone=_tone(headline, scene)) for headline in headlines], scene)
+    return worded([replace(headline, tone=_tone(headline, scene), lent_by="") for headline in headlines], scene)
 
 
 def _tone(headline: Headline, scene: Scene) -> Tone:

@@ -21,6 +21,7 @@ from fedaudit.results.run_errors import NOT_KNOWN, RunErrors, errors_of_run
 from fedaudit.results.schema import read_file, save_as
 from fedaudit.stats import over_runs
 from fedaudit.stats.intervals import of_sum
+from fedaudit.stats.strongest import quoted_figures
 from fedaudit.stats.wording import several_kinds, value_of
 from fedaudit.trace import journal
 from fedaudit.types import AuditResult, Estimate, Headline, UnitErrors
@@ -266,7 +267,7 @@ def _over_seeds(name: str, runs: Sequence[tuple[Outcome, Document]], metric: str
         known = [(o, h, e) for o, h in quoted if (e := h.estimates.get(metric)) is not None and e.value is not None]
         risk = _mean([e for _, _, e in known], errors=[o.errors.of(h.attack, h.model, e) for o, h, e in known])
         if risk is not None:
-            headlines.append(replace(headline, estimates={metric: risk}))
+            headlines.append(replace(headline, estimates={metric: risk}, figure=metric, grade=None, lent_by=""))
             mixed[headline.vantage] = several_kinds([h for _, h in quoted])
     rights = [e for _, document in valued if (e := document.accuracy) and e.value is not None]
     right = _mean(rights)
@@ -293,10 +294,11 @@ def _each(found: Sequence[Outcome], key: str, vantage: str, metric: str, directo
 
 
 def _risk(outcome: Outcome, vantage: str, metric: str) -> Estimate | None:
-    headline = _headline(outcome.document, vantage)
-    if outcome.document is None or headline is None or hides_risk(outcome.document, headline, metric):
+    own = next((h for h in outcome.document.headlines if h.vantage == vantage), None) if outcome.document else None
+    quoted = _headline(outcome.document, vantage)
+    if outcome.document is None or own is None or quoted is None or hides_risk(outcome.document, own, metric):
         return None
-    return headline.estimates.get(metric)
+    return quoted.estimates.get(metric)
 
 
 def _errors(outcome: Outcome, vantage: str, risk: Estimate) -> UnitErrors | None:
@@ -344,7 +346,9 @@ def _others(overrides: Mapping[str, Any], key: str) -> str:
 
 
 def _headline(document: Document | None, vantage: str) -> Headline | None:
-    return next((h for h in document.headlines if h.vantage == vantage), None) if document else None
+    """The one whose figure is quoted for this vantage."""
+    quoted = quoted_figures(document.headlines) if document else []
+    return next((one.whose for one in quoted if one.headline.vantage == vantage), None)
 
 
 def _quoted(document: Document | None, vantage: str, metric: str) -> AuditResult | None:

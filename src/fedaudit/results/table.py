@@ -5,7 +5,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ from fedaudit.questions import main_figure, of_membership
 from fedaudit.results.document import Document
 from fedaudit.results.repeats import MEASURED, every_attack
 from fedaudit.results.run_errors import RunErrors, errors_of_run
-from fedaudit.stats.wording import main_tpr
+from fedaudit.stats.strongest import quoted_figures
+from fedaudit.stats.wording import main_tpr, without
 from fedaudit.types import AuditResult, Estimate
 
 COLUMNS = (
     *("attack", "vantage", "model", "measure", "configuration", "runs", "value", "low", "high", "confidence"),
-    *("smallest", "largest", "method", "reason"),
+    *("smallest", "largest", "method", "reason", "missing", "quoted"),
 )
 
 
@@ -35,6 +36,7 @@ class TableRow:
     estimate: Estimate
     smallest: float | None
     largest: float | None
+    quoted: bool = False  # as the verdict quotes it: its interval pays for the choice
 
 
 def rows(
@@ -50,7 +52,7 @@ def rows(
         if len(pooled) > 1:
             errors = {name: errors_of_run(folders[name], own) for name, own in pooled.items()} if folders else {}
             found += _means(pooled, wanted, list(errors.values()))
-        found += [row for name, own in pooled.items() for row in _single(name, own, wanted, len(pooled) > 1)]
+        found += [row for name, run in alike.items() for row in _single(name, run, wanted, len(pooled) > 1)]
     return sorted(found, key=lambda row: (row.vantage, row.model, row.attack, wanted.place(row.estimate.name)))
 
 
@@ -73,8 +75,9 @@ class Wanted:
 
 
 def _usual(runs: Mapping[str, Document]) -> list[str]:
-    quoted = [main_tpr([headline.estimates for headline in run.headlines]) for run in runs.values()]
-    return [*dict.fromkeys(name for name in quoted if name), "auc"]
+    rates = [main_tpr([headline.estimates for headline in run.headlines]) for run in runs.values()]
+    rates += [one.name for run in runs.values() for one in quoted_figures(run.headlines)]
+    return [*dict.fromkeys(name for name in rates if name and name != "auc"), "auc"]
 
 
 def _alike(runs: Mapping[str, Document]) -> list[dict[str, Document]]:
@@ -97,10 +100,14 @@ def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _single(name: str, entries: Sequence[AuditResult], wanted: Wanted, among_others: bool) -> list[TableRow]:
-    """The figures of one run. Among others of its configuration, those that are not measured: the mean of what each run
-    proves is no bound, so that each keeps its own."""
-    return [
+def _single(name: str, run: Document, wanted: Wanted, among_others: bool) -> list[TableRow]:
+    """The figures of one run, what its verdict quotes as it quotes it. Among others of its configuration, those that
+    are not measured: the mean of what each run proves is no bound, so that each keeps its own."""
+    quoted: dict[tuple[str, str, str, str], Estimate | None] = {
+        (one.whose.vantage, one.whose.attack, one.whose.model, one.name): one.estimate
+        for one in quoted_figures(run.headlines)
+    }
+    found = [
         TableRow(
             attack=entry.attack,
             vantage=entry.vantage,
@@ -111,10 +118,13 @@ def _single(name: str, entries: Sequence[AuditResult], wanted: Wanted, among_oth
             smallest=entry.estimates[measure].value,
             largest=entry.estimates[measure].value,
         )
-        for entry in entries
+        for entry in run.results
+        if entry.party is None
         for measure in wanted.of(entry)
         if not among_others or entry.estimates[measure].kind != MEASURED
     ]
+    of_verdict = [(row, quoted.get((row.vantage, row.attack, row.model, row.estimate.name))) for row in found]
+    return [replace(row, estimate=told, quoted=True) if told else row for row, told in of_verdict]
 
 
 def _means(runs: Mapping[str, Sequence[AuditResult]], wanted: Wanted, errors: Sequence[RunErrors]) -> list[TableRow]:
@@ -153,7 +163,7 @@ def as_csv(table: Sequence[TableRow]) -> str:
             [
                 *map(inert, (row.attack, row.vantage, row.model, e.name, row.configuration)),
                 *(row.runs, e.value, e.low, e.high, e.confidence, row.smallest, row.largest),
-                *map(inert, (e.method, e.reason or "")),
+                *map(inert, (e.method, e.reason or "", without(e), "yes" if row.quoted else "")),
             ]
         )
     return text.getvalue()

@@ -104,7 +104,7 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
         config=config,
         game=game,
         attacks=attacks,
-        notices=(*left_out(dataset, game), *implied, *as_notices(dataset.notices)),
+        notices=(*left_out(dataset, game), *in_several(config, game), *implied, *as_notices(dataset.notices)),
         asked={name: one.asked for name, one in made.items()},
         ours=Ours(references, shadow),
         legend=Legend(dataset.values, frozenset(name for name in (dataset.session, dataset.holder) if name)),
@@ -151,6 +151,13 @@ def left_out(dataset: Dataset, game: Game) -> tuple[Notice, ...]:
     everybody = len(subjects.people(dataset.records)[0])
     missing, sessions = everybody - len(game.candidates), dataset.session is not None
     return (notice("single-record", people=missing, of=everybody, sessions=sessions),) if missing else ()
+
+
+def in_several(config: Config, game: Game) -> tuple[Notice, ...]:
+    """People whom a column puts in more than one party. (Where records are dealt out at random, nearly all are.)"""
+    if config.federation.partition != "column" or (found := partition.in_several(game)) is None:
+        return ()
+    return (notice("in-several-parties", people=found[0], of=found[1]),) if found[0] else ()
 
 
 def training(config: Config, records: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ may have records in several blocks (one person in several hospitals), so its nam
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +29,8 @@ class Block:
     """Scores that may be compared with one another. Local models of several parties are several blocks.
 
     `subjects` names the subject of each score, for members, evaluation and calibration in turn; None: all independent.
-    `ids` names the records, in the same order: only comparisons on the same records need them.
+    `ids` names the records, in the same order: only comparisons on the same records need them. `party`: whose scores
+    these are, if they are one party's.
     """
 
     members: Floats
@@ -37,6 +38,8 @@ class Block:
     calibration: Floats
     subjects: tuple[Groups, Groups, Groups] | None = None
     ids: tuple[Groups, Groups, Groups] | None = None
+    _: KW_ONLY
+    party: str = ""
 
     @cached_property
     def calibration_numbers(self) -> Ints | None:

@@ -29,7 +29,7 @@ from fedaudit.stats.blocks import (
 )
 from fedaudit.stats.intervals import BY_SUBJECT, clopper_pearson, few_subjects_factor, proportion, quantile_ranks
 from fedaudit.stats.ranking import auc
-from fedaudit.types import Curve, Doubt, Estimate, Floats, Ints
+from fedaudit.types import MOST_NAMED, Curve, Doubt, Estimate, Floats, Ints, Missing, Why
 
 _TPR = "threshold on calibration non-members; its binomial rank mixed with the Beta of the members' count"
 _MOST_MISSING = 10_000_000
@@ -516,10 +516,44 @@ def able(blocks: Sequence[Block], fpr: float) -> list[Block]:
     return enough or list(blocks)
 
 
-def estimates(blocks: Sequence[Block], fprs: Sequence[float], confidence: float) -> dict[str, Estimate]:
-    """The AUC, and the TPR at each FPR. Parties with too few records to calibrate an FPR are left out of its TPR."""
+@dataclass(frozen=True)
+class Absent:
+    """A party that a figure says nothing about, why, and how many members it has."""
+
+    party: str
+    why: Why
+    members: int
+
+
+def estimates(
+    blocks: Sequence[Block], fprs: Sequence[float], confidence: float, absent: Sequence[Absent] = ()
+) -> dict[str, Estimate]:
+    """The AUC, and the TPR at each FPR, each with the parties that it says nothing about. `absent`: those that have no
+    block at all."""
     found = [auc(blocks, confidence), *(pooled_tpr(blocks, fpr, confidence) for fpr in fprs)]
-    return {estimate.name: estimate for estimate in found}
+    return {one.name: replace(one, missing=_missing(blocks, one.name, absent)) for one in found}
+
+
+def _missing(blocks: Sequence[Block], name: str, absent: Sequence[Absent]) -> tuple[Missing, ...]:
+    """Who is missing from a pooled figure, by reason. An adversary among the parties has no records in its block: it is
+    not judged."""
+    judged = [block for block in blocks if len(block.members) + len(block.evaluation) + len(block.calibration)]
+    of = len(judged) + len(absent)
+    if of < 2:
+        return ()
+    gone = [*absent]
+    for block in judged:
+        sets = block.evaluation if name == "auc" else block.calibration
+        lacking: Why = "no-evaluation" if name == "auc" else "no-calibration"
+        if not len(block.members) or not len(sets):
+            why = "no-members" if not len(block.members) else lacking
+            gone.append(Absent(block.party, why, len(block.members)))
+    found = []
+    for why in dict.fromkeys(one.why for one in gone):
+        own = [one for one in gone if one.why == why]
+        named = tuple(one.party for one in own[:MOST_NAMED])
+        found.append(Missing(why, named, len(own), of, sum(one.members for one in own)))
+    return tuple(found)
 
 
 def pooled_tpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95, prove: bool = True) -> Estimate:

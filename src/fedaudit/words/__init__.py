@@ -123,6 +123,10 @@ DATA: dict[str, Wording] = {
     "single-record": lambda people, of, sessions: (
         f"{people:,} of {of:,} people have a single {'session' if sessions else 'record'}: left out on both sides."
     ),
+    "in-several-parties": lambda people, of: (
+        f"{people:,} of {of:,} people have records at several parties. Each has one role in all of them: nobody whom "
+        "one party trained on is another party's non-member."
+    ),
     "coins-split": (
         "federation.coins = true flips a coin for each record, so that people may have records on both sides "
         '(split_subjects = true is implied). For one coin a person, set federation.partition = "subjects".'

@@ -54,11 +54,9 @@ def statistics(
     """`updates`: parameter name -> K x its shape. Parameters that do not require gradients are left out."""
     layers = trained_layers(module)
     count = len(next(iter(updates.values())))
-    if x.dim() == 4:
-        x = x.contiguous(memory_format=torch.channels_last)
     rows = rows_at_once(x, y)
     with evaluating(module):
-        plan = examine(module, layers, x[:FEW])
+        plan, x = examined(module, layers, x)
 
         def one_pass(own: nn.Module, start: int) -> tuple[Tensor, Tensor]:
             some = slice(start, start + rows)
@@ -128,6 +126,18 @@ class LayerPlan:
     @property
     def slow(self) -> list[str]:
         return [layer for layer in self.layers if layer not in self.fast]
+
+
+def examined(module: nn.Module, layers: Mapping[str, Sequence[str]], x: Tensor) -> tuple[LayerPlan, Tensor]:
+    """The plan, and the records as they are handed to the model: pictures with their channels last, which is how
+    convolutions are fastest here, where the model takes them so. One that flattens by `view` does not."""
+    if x.dim() == 4:
+        try:
+            plan = examine(module, layers, x[:FEW].contiguous(memory_format=torch.channels_last))
+            return plan, x.contiguous(memory_format=torch.channels_last)
+        except Exception:  # whatever else is wrong with the model is raised below
+            pass
+    return examine(module, layers, x[:FEW]), x
 
 
 def examine(module: nn.Module, layers: Mapping[str, Sequence[str]], x: Tensor) -> LayerPlan:

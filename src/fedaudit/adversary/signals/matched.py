@@ -139,11 +139,9 @@ def prepare(
         raise FedauditError("unknown-layer", f"no matched filter for layer {layer!r}", suggest(layer, known))
     trained = ghost.trained_layers(module)
     chosen = {name: trained[name] for name in ([layer] if layer is not None else known)}
-    if x.dim() == 4:
-        x = x.contiguous(memory_format=torch.channels_last)
-    few, labels = x[: ghost.FEW], y[: ghost.FEW]
     with ghost.evaluating(module):
-        examined = ghost.examine(module, chosen, few)
+        examined, x = ghost.examined(module, chosen, x)
+        few, labels = x[: ghost.FEW], y[: ghost.FEW]
         fast = examined.fast & set(chosen)
         plan = LayerPlan({name: chosen[name] for name in chosen if name in fast}, frozenset(fast), examined.copied)
         calls = ghost.calls_of(module, losses, few, labels, plan)

@@ -97,13 +97,11 @@ def prepare(
     if layer is not None and layer not in trained:
         raise FedauditError("unknown-layer", f"the model trains no layer {layer!r}", suggest(layer, trained))
     chosen = trained if layer is None else {layer: trained[layer]}
-    if x.dim() == 4:
-        x = x.contiguous(memory_format=torch.channels_last)
-    few, labels = x[: ghost.FEW], y[: ghost.FEW]
     formed, sizes = dict[str, Limit](), dict[str, int]()
     fast, vectors, unrolled = set[str](), set[str](), set[str]()
     with ghost.evaluating(module):
-        examined = ghost.examine(module, chosen, few)
+        examined, x = ghost.examined(module, chosen, x)
+        few, labels = x[: ghost.FEW], y[: ghost.FEW]
         plan = replace(examined, fast=examined.fast & set(chosen))
         calls = ghost.calls_of(module, losses, few, labels, plan)
         for name in plan.fast:

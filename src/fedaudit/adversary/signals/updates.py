@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fedaudit.adversary.signals import ghost, matched, unmix
 
-CONSECUTIVE = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
+CONSECUTIVE = frozenset({Grant.WEIGHTS, Grant.START})
 
 FILTER, PEER, BEFORE = "matched-filter", "matched-filter-peer", "loss-before"
 PROJECTION, HESSIAN = "projres", "inverse-hessian"

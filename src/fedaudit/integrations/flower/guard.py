@@ -80,6 +80,7 @@ class GuardFile(Section):
     fpr: list[float] | None = Field(None, description="as in [audit]")
     confidence: float = Field(0.95, description="of every interval")
     seed: int = Field(0, description="everything random follows from it")
+    local_epochs: int = Field(1, gt=0, description="how many the site makes in a round: the unit of all costs")
 
 
 def read_site(path: Path) -> GuardFile:
@@ -110,7 +111,12 @@ class Guard:
         self.site, self.strict = site, site.unaudited == "withhold"
         self.game: Game = load_game(site.game)
         options = PartyOptions(
-            attacks=site.attacks, fpr=site.fpr, confidence=site.confidence, seed=site.seed, strict=self.strict
+            attacks=site.attacks,
+            fpr=site.fpr,
+            confidence=site.confidence,
+            seed=site.seed,
+            local_epochs=site.local_epochs,
+            strict=self.strict,
         )
         self.audit = SelfAudit(
             site.model,
@@ -186,7 +192,7 @@ class Guard:
             _check_exact(reply, watch.like)
             return single(reply, watch, f"round {index}")
 
-        return self.audit.release(seat, admitted, index, leaves, seconds=epoch_seconds(reply, elapsed))
+        return self.audit.release(seat, admitted, index, leaves, elapsed=elapsed, epoch_seconds=epoch_seconds(reply))
 
     def _check_beside(self, reply: Message, *, arrays: bool, masked: bool) -> None:
         if any(reply.content.array_records.values()) and not arrays:

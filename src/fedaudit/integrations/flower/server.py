@@ -18,6 +18,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, Result, Strategy
 from flwr.serverapp.strategy.dp_fixed_clipping import DifferentialPrivacyFixedClippingBase
 
+from fedaudit.errors import FedauditError
 from fedaudit.integrations.claims import write_claim
 from fedaudit.integrations.options import AuditOptions, Model, audited, open_session
 from fedaudit.integrations.recorder import Recorder, Reply
@@ -26,7 +27,7 @@ from fedaudit.session.session import Session
 from fedaudit.types import Game, Moment, State, notice, once
 
 log = logging.getLogger("flwr")  # an app's own log, so that it appears where its owner looks
-EXAMPLES, EPOCH_SECONDS = "num-examples", "epoch-seconds"
+EXAMPLES, EPOCH_SECONDS, LOCAL_EPOCHS = "num-examples", "epoch-seconds", "local-epochs"
 BANNER = "fedaudit"  # the record in which a canary says what it is
 MASKED = "secaggplus_configs"  # the record that Flower's SecAgg+ puts into every reply
 
@@ -48,6 +49,7 @@ def record_strategy(
     use does not stop the training: log and report say from the first round on that nothing is audited. The other
     arguments are those of `AuditOptions`.
     """
+    refuse_legacy(strategy)
     opened = partial(audited, model, game, out=out, rounds=rounds, promises=promises_of(strategy), **options)
     return RecordedStrategy(strategy, opened, party=party, out=Path(out), strict=options.get("strict", False))
 
@@ -57,8 +59,24 @@ def trace_strategy(
 ) -> "RecordedStrategy":
     """The same strategy, recorded with all models but not audited. The trace can be audited later, where records
     are."""
+    refuse_legacy(strategy)
     opened = partial(open_session, Path(out), None, strict=strict)
     return RecordedStrategy(strategy, opened, party=party, out=Path(out), strict=strict)
+
+
+def refuse_legacy(strategy: object) -> None:
+    """A strategy of Flower's older API has other methods: wrapped, it would end the training in round 1."""
+    if not hasattr(strategy, "configure_train"):
+        kind = type(strategy)
+        what = f"{kind.__module__}.{kind.__name__} is no strategy of flwr.serverapp.strategy"
+        if hasattr(strategy, "configure_fit"):
+            what += ", but one of Flower's legacy API, whose rounds cannot be recorded"
+        todo = (
+            "Use the strategy of that name from flwr.serverapp.strategy. A legacy server can keep its strategy if the "
+            "clients audit themselves: ClientApp(client_fn=..., mods=[PartyAudit(...)]) works with NumPyClient. For "
+            "legacy SecAgg+ there is record_sum."
+        )
+        raise FedauditError("legacy-strategy", what, todo)
 
 
 class RecordedStrategy(Strategy):

@@ -60,12 +60,13 @@ def _entry(
     case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind, party: str | None, blocks: Sequence[Block]
 ) -> AuditResult:
     settings, unit = case.settings, case.game.candidates.unit
-    found = estimates(blocks, case.fprs, settings.confidence)
+    sights = case.outlooks.of(vantage, model) if party is None else [case.outlooks.sight(vantage, model, party)]
+    absent = case.scores.absent(sights, attack) if party is None else ()
+    found = estimates(blocks, case.fprs, settings.confidence, absent)
     if not blocks:
         found = {name: replace(e, reason=NO_SCORES) for name, e in found.items()}
     looked_at = sum(len(settings.on(who, kind)) for who, kind in settings.watched())
     looked_at *= 1 if party is None else len(case.game.parties)
-    sights = case.outlooks.of(vantage, model) if party is None else [case.outlooks.sight(vantage, model, party)]
     found |= case.decided(attack, sights, settings.confidence, party)
     labels = case.scores.queries(sights, attack, party) or (None, None)
     cost = Cost(case.scores.epochs(sights, attack), *labels)
