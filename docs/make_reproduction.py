@@ -379,8 +379,8 @@ counterpart, not a repetition.
   intervals are not corrected for their number: of twenty, about one is expected to miss the true value. *Not run with
   three seeds*: the row says what was run. *Not testable here*: the row says what it would take. *Asked*: our threshold.
 - **Intervals** are 95 %, for the mean over all possible training runs, if these vary about normally: the spread over
-  seeds (Student's t), and the error of measuring each run. Every setting trained here has at least three seeds; the
-  last table lists them, the model's accuracy and the command.
+  seeds (Student's t), and what their errors of measuring have in common ([numbers.md](numbers.md)). Every setting
+  trained here has at least three seeds; the last table lists them, the model's accuracy and the command.
 - **Commands.** The command that ends a row, where there is one, trains what is missing for its claim and judges it.
   Names in *italics* are settings.
 - **†** The test was written, or its number of seeds raised, after figures of its setting, or of a similar one, had been
