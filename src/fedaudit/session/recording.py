@@ -167,7 +167,7 @@ class TraceWriter:
                 refuse_orphans(directory)
             store = Store.create(directory, manifest)
             # These belong to the run that is being replaced.
-            for name in (results.RESULTS, results.SCORES, results.REPORT, results.REDACTED, SALT):
+            for name in (results.RESULTS, results.SCORES, results.ERRORS, results.REPORT, results.REDACTED, SALT):
                 (directory / name).unlink(missing_ok=True)
             return cls(store, begun=False)
         except OSError as error:

@@ -789,6 +789,14 @@ class Trajectory:
     fewest_others: Annotated[Count, Field(description="in the round with the fewest")]
 
 
+@dataclass(frozen=True)
+class UnitErrors:
+    """What each record, or person, adds to the error of an estimate."""
+
+    names: Strings  # each of them once
+    values: Floats
+
+
 @dataclass(frozen=True, kw_only=True)
 class Audit:
     """Everything that one audit found."""
@@ -804,3 +812,5 @@ class Audit:
     more_exposed: Sequence[MoreExposed] = ()
     groups: GroupFindings | None = None
     trajectories: Sequence[Trajectory] = ()
+    # By attack, kind of model and figure: of figures over all parties that stored scores do not give.
+    errors: Mapping[tuple[str, str, str], UnitErrors] = field(default_factory=dict)
