@@ -8,7 +8,7 @@ from fedaudit.results.document import AttackOverRuns, OverRuns, Repeat
 from fedaudit.stats import over_runs
 from fedaudit.stats.intervals import at_confidence
 from fedaudit.stats.wording import several_kinds
-from fedaudit.types import AuditResult, Estimates, ModelKind
+from fedaudit.types import AuditResult, Estimate, Estimates, Missing, ModelKind
 
 MEASURED = "measured"
 
@@ -27,13 +27,26 @@ def spread_over(repeats: Sequence[Repeat], confidence: float = 0.95) -> list[Ove
         measured = [name for name, estimate in headline.estimates.items() if estimate.kind == MEASURED]
         names = [name for name in measured if len(each) > 1 and all(name in own for own in each)]
         if names:
-            together = {name: over_runs([own[name] for own in each]) for name in names}
+            together = {
+                name: replace(over_runs(own), missing=missing_of(own))
+                for name in names
+                for own in [[one[name] for one in each]]
+            }
             mixed = several_kinds(quoted)
             told = {
                 name: replace(e, method=f"{e.method}; {mixed}" if mixed else e.method) for name, e in together.items()
             }
             found.append(OverRuns(headline.vantage, told))
     return found
+
+
+def missing_of(each: Sequence[Estimate]) -> tuple[Missing, ...]:
+    """Who is missing from a mean: for each reason, as in the run where most are."""
+    found: dict[str, Missing] = {}
+    for missing in (one for estimate in each for one in estimate.missing):
+        known = found.get(missing.why)
+        found[missing.why] = missing if known is None or missing.count > known.count else known
+    return tuple(found.values())
 
 
 def every_attack(runs: Sequence[Sequence[AuditResult]]) -> list[AttackOverRuns]:
@@ -58,7 +71,10 @@ def _of_one(who: tuple[str, str, ModelKind], each: Sequence[Estimates]) -> Attac
     return AttackOverRuns(
         *who,
         runs=len(each),
-        estimates={name: over_runs(own, metric(name).least, metric(name).most) for name, own in measured.items()},
+        estimates={
+            name: replace(over_runs(own, metric(name).least, metric(name).most), missing=missing_of(own))
+            for name, own in measured.items()
+        },
         smallest={name: min(own) for name, own in values.items() if own},
         largest={name: max(own) for name, own in values.items() if own},
     )

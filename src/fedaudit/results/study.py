@@ -17,6 +17,7 @@ from fedaudit.files import atomic
 from fedaudit.results import document as results
 from fedaudit.results.compare import ComparedRun, hides_risk, pareto, risk_difference, row_of
 from fedaudit.results.document import Document
+from fedaudit.results.repeats import missing_of
 from fedaudit.results.schema import read_file, save_as
 from fedaudit.stats import over_runs
 from fedaudit.stats.strongest import quoted_figures
@@ -291,7 +292,7 @@ def _valued(estimate: Estimate | None) -> bool:
 def _mean(estimates: Sequence[Estimate], least: float = 0.0) -> Estimate | None:
     if len(estimates) < 2:
         return estimates[0] if estimates else None
-    return over_runs(estimates, least)
+    return replace(over_runs(estimates, least), missing=missing_of(estimates))
 
 
 def _differences(
