@@ -18,6 +18,7 @@ from fedaudit.audit.collect import Sight
 from fedaudit.audit.controls import (
     Blind,
     accuracy,
+    commonest_share,
     counts_differ,
     packed,
     right_answers,
@@ -255,11 +256,12 @@ class Auditor:
         notices += [note for _, sight in self.outlooks for note in sight.notes]
         if not any(sight.epoch_seconds > 0 for sight in self.outlooks.sights.values()):
             notices.append(notice("seconds-for-epochs"))  # a loop without updates, or checkpoints
-        worthless = useless(self.game, worth)
+        worthless = useless(self.game, self.right_answers(), worth)
         found = Audit(
             results=results,
             headlines=quoted,
             accuracy=worth,
+            commonest=commonest_share(self.game) if worth else None,
             warnings=once(warnings),
             notices=notices,
             failed=case.failed,

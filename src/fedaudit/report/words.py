@@ -180,7 +180,19 @@ def verdict(results: Results) -> list[str]:
     for found in findings(results):  # where nothing was found, the sentence begins with that
         graded = f"{found.headline.grade}. ".capitalize() if found.tone in ("found", "weak") else ""
         quoted += [f"{graded}{found.sentence}", *([found.headline.most_exposed] if found.headline.most_exposed else [])]
-    return [*preface(results), *quoted, *summed_up(results)]
+    return [*preface(results), *quoted, *usefulness(results), *summed_up(results)]
+
+
+def usefulness(results: Results) -> list[str]:
+    """What the model is right on, beside what needs no model; empty where it gives no labels."""
+    found, commonest = results.run.accuracy.get("evaluation"), results.run.commonest
+    if found is None or found.value is None or commonest is None:
+        return []
+    span = f"{confidence(found)} interval {interval_text('accuracy', found)}"
+    return [
+        f"The model is right on {share(found.value)} of the outsiders ({span}); always naming the commonest label is "
+        f"right on {share(commonest)}."
+    ]
 
 
 def details(results: Results) -> list[str]:

@@ -792,6 +792,7 @@ class Audit:
     results: Sequence[AuditResult]
     headlines: Sequence[Headline]
     accuracy: Mapping[str, Estimate]
+    commonest: float | None = None  # what always naming the commonest label is right on, of evaluation non-members
     warnings: Sequence[Notice]
     notices: Sequence[Notice] = ()
     failed: Mapping[str, str] = field(default_factory=dict)  # attacks without a result, and why

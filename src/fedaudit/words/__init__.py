@@ -330,6 +330,11 @@ FOUND: dict[str, Wording] = {
         f"The model itself is of no use: it is right on {share(right)} of outsiders, and whoever always names the "
         f"commonest label on {share(commonest)}; a useful model may give away more."
     ),
+    "model-not-learnt": lambda right, commonest: (
+        f"The model has not learnt, as far as these records show: it is right on {share(right)} of outsiders, whoever "
+        f"always names the commonest label on {share(commonest)}, and on its own training records it does no better "
+        "than a guess either. Nothing here speaks for a trained model."
+    ),
     "agg-mal-stopped": lambda done, of, attacks: (
         f"agg-mal was stopped with {done} of {of} parties isolated: {_names(attacks)} "
         f"{'are about these alone' if done else 'have no result'}."
