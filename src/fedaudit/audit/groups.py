@@ -9,7 +9,7 @@ error, so that in a federation which gives nothing away some group stands out in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedaudit.audit.case import Case
 from fedaudit.audit.settings import HEADLINE_FPR, Legend
 from fedaudit.stats.groups import contrast
+from fedaudit.stats.roc import missing_from
 from fedaudit.types import Bools, Candidates, Game, GroupFindings, GroupResult, Ints, Role, Subgroup
 
 LEAST = 10  # members, and outsiders to report on, in a group and outside: records, or people where they are known
@@ -153,7 +154,8 @@ def compared_groups(case: Case, parts: Grouping) -> GroupFindings | None:
         attack = case.primary(vantage)
         if attack is None or attack not in settings.on(vantage, model):
             continue
-        blocks = case.scores.blocks(case.outlooks.of(vantage, model), attack)
+        sights = case.outlooks.of(vantage, model)
+        blocks, absent = case.scores.blocks(sights, attack), case.scores.absent(sights, attack)
         for group, among in parts.groups.items() if blocks else ():
             seen = contrast(blocks, among, fpr, confidence)
             found.append(
@@ -164,7 +166,7 @@ def compared_groups(case: Case, parts: Grouping) -> GroupFindings | None:
                     attack=attack.name,
                     inside=seen.inside,
                     outside=seen.outside,
-                    beyond=seen.beyond,
+                    beyond={n: replace(e, missing=missing_from(n, blocks, absent)) for n, e in seen.beyond.items()},
                     stands_out=seen.certain,
                 )
             )

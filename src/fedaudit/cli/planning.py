@@ -92,7 +92,7 @@ def _rows(sizes: Sizes, fprs: Sequence[float], confidence: float, lacking: str =
         rows.append(
             PlannedRisk(
                 risk=f"tpr@{fpr:.4g}",
-                needed_for_a_value=k * needed_for_value(fpr),
+                needed_for_a_value=needed_for_value(fpr),
                 needed_for_a_lower_end=needed,
                 needed_to_cross_a_limit=k * needed_for_lower_end(fpr, confidence, k, guaranteed=True),
                 smallest_visible=seen,

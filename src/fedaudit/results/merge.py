@@ -36,7 +36,9 @@ from fedaudit.results.document import SCORES, DataInfo, Document, PartyInfo, Run
 from fedaudit.results.schema import UnreadableError, as_text, read_file
 from fedaudit.results.scores import Scores, absent_of, blocks_of, load_scores, read_scores, save_scores
 from fedaudit.stats import Block, auc_difference, roc_curve, tpr_difference
-from fedaudit.stats.roc import able, estimates
+from fedaudit.stats.blocks import calibrated
+from fedaudit.stats.paired import alike
+from fedaudit.stats.roc import estimates
 from fedaudit.stats.strongest import Speaker, chosen, listen, models_of
 from fedaudit.stats.wording import fpr_of
 from fedaudit.trace.journal import checksum_of
@@ -354,10 +356,12 @@ def _beside(
         return {}
     others = [attack for attack in there if attack != primary]
     confidence = 1 - (1 - manifest.confidence) / len(others)
-    theirs = blocks_of(scores, primary, one.model)
+    blocks, theirs = alike(blocks, blocks_of(scores, primary, one.model))
+    if not blocks:
+        return {}
     found = {"auc": auc_difference(blocks, theirs, confidence)}
     if HEADLINE_FPR in manifest.fprs:
-        pair = able(blocks, HEADLINE_FPR), able(theirs, HEADLINE_FPR)
+        pair = alike(calibrated(blocks), calibrated(theirs))
         found[f"tpr@{HEADLINE_FPR:g}"] = tpr_difference(*pair, HEADLINE_FPR, confidence)
     return {
         name + MINUS: replace(e, name=name + MINUS, method=f"minus {primary}; {e.method}") for name, e in found.items()

@@ -28,7 +28,7 @@ from fedaudit.stats import (
 )
 from fedaudit.stats.epsilon import by_unit
 from fedaudit.stats.intervals import check_levels
-from fedaudit.stats.roc import Absent, pooled_tpr
+from fedaudit.stats.roc import Absent, tpr_at_fpr
 from fedaudit.trace.journal import Seal, checksum_of, unchecked, verify
 from fedaudit.trace.journal import seal as seal_in
 from fedaudit.types import Bools, ByName, Estimate, Floats, Notice, Role, Strings, notice, warning
@@ -217,7 +217,7 @@ def estimate(
     rows = _of_a_run(path, attack, model) if _is_of_a_run(path) else _own(path, attack or model)
     kept, left_out = _reachable(fprs, rows)
     notices = [*rows.notices, *left_out]
-    found = [auc(rows.blocks, confidence), *(pooled_tpr(rows.blocks, fpr, confidence) for fpr in kept)]
+    found = [auc(rows.blocks, confidence), *(tpr_at_fpr(rows.blocks, fpr, confidence) for fpr in kept)]
     if rows.run:
         notices += unchecked(path)
     dropped = int(np.isneginf(rows.scores).sum())
@@ -248,7 +248,7 @@ def _reachable(fprs: tuple[float, ...] | None, rows: Rows) -> tuple[list[float],
     """The rates that so many records can calibrate, and what is left out; one that was asked for is an error."""
     kept: list[float] = []
     notices: list[Notice] = []
-    calibration = max(len(block.calibration) for block in rows.blocks)
+    calibration = sum(len(block.calibration) for block in rows.blocks)
     for fpr in fprs or DEFAULT_FPR:
         needed = needed_for_value(fpr)
         if calibration >= needed:

@@ -62,7 +62,7 @@ def power_of_tpr(sizes: Sizes, fpr: float, tpr: float, confidence: float = 0.95)
     if the distribution of which it is a quantile has less than its share of the error below `fpr`.
     """
     each, parties = sizes.of_each(), sizes.thresholds
-    if each.calibration < needed_for_value(fpr) or each.members == 0:
+    if sizes.calibration < needed_for_value(fpr) or not each.calibration or not each.members:
         return 0.0
     audits = 500 if parties <= 8 else 150
     rng = np.random.default_rng(0)
