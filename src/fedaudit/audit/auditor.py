@@ -249,7 +249,7 @@ class Auditor:
             groups=groups,
         )
         quoted = worded(chosen.headlines, scene)
-        uneven = compared_parties(case)
+        uneven = compared_parties(case, self.groups)
         bounds = [one for name, asked in self.settings.asked.items() for one in named(name).told(asked, quoted)]
         notices = [*as_notices(bounds), *once(concluded), *self.notices, *unseen_parties(case), *chosen.notices]
         notices += [*map(more_exposed, uneven), *self.unjudged]

@@ -318,7 +318,8 @@ FOUND: dict[str, Wording] = {
     "merged-without": lambda attacks: f"Not run at every site, and left out: {', '.join(attacks)}.",
     "more-exposed": (
         "{party} is more exposed than the others: {attack} on {model} models has AUC {own:.3f} there and {others:.3f} "
-        "elsewhere (difference {value:.3f}, {low:.3f}-{high:.3f}; {confidence:.0%} for all parties together)."
+        "elsewhere (difference {value:.3f}, {low:.3f}-{high:.3f}; {confidence:.0%} for all parties and groups "
+        "together)."
     ),
     "parties-unseen": "{parties} of {of} parties took part too seldom to judge their local models: left out.",
     "parties-unfit": (

@@ -368,6 +368,7 @@ def _most_exposed_group(headline: Headline, scene: Scene) -> str:
     name = worst.stands_out
     inside, outside, looked_at = worst.inside[name], worst.outside[name], len(scene.groups.looked_at)
     among = f"the most exposed of {count(looked_at)} groups, all of which share the error"
+    among = ", ".join(filter(None, (among, without(worst.beyond[name]))))
     together = f"{100 * scene.groups.confidence:.4g} % for all groups together"
     if fpr_of(name) is None:
         told = f"shown one of them that was trained on and one that was not, {worst.attack} tells which is which"
