@@ -18,6 +18,7 @@ from fedaudit.audit.collect import Sight
 from fedaudit.audit.controls import (
     Blind,
     accuracy,
+    commonest_share,
     counts_differ,
     packed,
     right_answers,
@@ -252,18 +253,19 @@ class Auditor:
             groups=groups,
         )
         quoted = worded(chosen.headlines, scene)
-        uneven = compared_parties(case)
+        uneven = compared_parties(case, self.groups)
         bounds = [one for name, asked in self.settings.asked.items() for one in named(name).told(asked, quoted)]
         notices = [*as_notices(bounds), *once(concluded), *self.notices, *unseen_parties(case), *chosen.notices]
         notices += [*map(more_exposed, uneven), *self.unjudged]
         notices += [note for _, sight in self.outlooks for note in sight.notes]
         if not any(sight.epoch_seconds > 0 for sight in self.outlooks.sights.values()):
             notices.append(notice("seconds-for-epochs"))  # a loop without updates, or checkpoints
-        worthless = useless(self.game, worth)
+        worthless = useless(self.game, self.right_answers(), worth)
         found = Audit(
             results=results,
             headlines=quoted,
             accuracy=worth,
+            commonest=commonest_share(self.game) if worth else None,
             warnings=once(warnings),
             notices=notices,
             failed=case.failed,

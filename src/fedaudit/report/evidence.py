@@ -416,6 +416,7 @@ def annex(results: Results) -> str:
         facts=facts(results),
         preface=words.preface(results),
         findings=[(adversary(f.vantage), f) for f in found],
+        usefulness=words.usefulness(results),
         answers=answers(results, found),
         measures=measures,
         sources=[cited for _, cited in SOURCES.values()],

@@ -214,14 +214,16 @@ class PartyDifference:
     others: float
     low: float
     high: float
+    own_low: float
 
     @property
     def value(self) -> float:
         return self.own - self.others
 
 
-def party_differences(blocks: Mapping[str, Block], confidence: float = 0.95) -> list[PartyDifference]:
-    """One difference for each party that has members and evaluation non-members, the error shared equally among them.
+def party_differences(blocks: Mapping[str, Block], confidence: float = 0.95, sharing: int = 0) -> list[PartyDifference]:
+    """One difference for each party that has members and evaluation non-members, the error shared equally among them,
+    or among `sharing` comparisons of which they are a part.
 
     The interval of a difference follows from the two AUCs' own (Zou and Donner's MOVER), so it keeps its width at
     AUC 1. A party's AUC is treated as independent of the others'. Subjects who are in several parties only make it
@@ -232,8 +234,7 @@ def party_differences(blocks: Mapping[str, Block], confidence: float = 0.95) -> 
     parts = dict(zip(usable, parts_of(list(usable.values())), strict=True))
     if len(parts) < 2:
         return []
-    alpha = (1 - confidence) / len(parts)
-    found = []
+    alpha, found = (1 - confidence) / (sharing or len(parts)), []
     for name, part in parts.items():
         own, others = pool([part]), pool([p for other, p in parts.items() if other != name])
         if too_few(own.people) or too_few(others.people):
@@ -242,7 +243,8 @@ def party_differences(blocks: Mapping[str, Block], confidence: float = 0.95) -> 
         below = np.hypot(own.value - own_low, high - others.value)
         above = np.hypot(own_high - own.value, others.value - low)
         value = own.value - others.value
-        found.append(PartyDifference(name, own.value, others.value, value - float(below), value + float(above)))
+        ends = value - float(below), value + float(above)
+        found.append(PartyDifference(name, own.value, others.value, *ends, own_low=float(own_low)))
     return found
 
 

@@ -331,7 +331,8 @@ FOUND: dict[str, Wording] = {
     "merged-without": lambda attacks: f"Not run at every site, and left out: {', '.join(attacks)}.",
     "more-exposed": (
         "{party} is more exposed than the others: {attack} on {model} models has AUC {own:.3f} there and {others:.3f} "
-        "elsewhere (difference {value:.3f}, {low:.3f}-{high:.3f}; {confidence:.0%} for all parties together)."
+        "elsewhere (difference {value:.3f}, {low:.3f}-{high:.3f}; {confidence:.0%} for all parties and groups "
+        "together)."
     ),
     "parties-unseen": "{parties} of {of} parties took part too seldom to judge their local models: left out.",
     "parties-unfit": (
@@ -342,6 +343,11 @@ FOUND: dict[str, Wording] = {
     "model-useless": lambda right, commonest: (
         f"The model itself is of no use: it is right on {share(right)} of outsiders, and whoever always names the "
         f"commonest label on {share(commonest)}; a useful model may give away more."
+    ),
+    "model-not-learnt": lambda right, commonest: (
+        f"The model has not learnt, as far as these records show: it is right on {share(right)} of outsiders, whoever "
+        f"always names the commonest label on {share(commonest)}, and on its own training records it does no better "
+        "than a guess either. Nothing here speaks for a trained model."
     ),
     "agg-mal-stopped": lambda done, of, attacks: (
         f"agg-mal was stopped with {done} of {of} parties isolated: {_names(attacks)} "
