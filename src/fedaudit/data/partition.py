@@ -19,6 +19,11 @@ DOCUMENT = "document"  # the attribute, and the session, of records that are par
 FEW_PEOPLE = "few-people"  # the code of what is said then
 LEAST = 10  # records of a party: fewer cannot be split into members and two kinds of non-members
 LONGEST = 60  # characters of a value that names a party
+# Members and evaluation non-members, where nothing is set. An audit of a model that was trained on a third of the data
+# says little about one that is trained on all of them, and most of all where they are few. With fewer than FEW records
+# no split could show much at a FPR of 1 % (a lower end takes 368 that set thresholds), so nothing is lost there by
+# training on more; what can be shown at 5 % and by the AUC is nearly the same (`stats.plan`; docs/start-csv.md).
+SHARES, SHARES_OF_FEW, FEW = (0.3, 0.3), (0.6, 0.15), 1000
 
 Parts = dict[str, Ints]  # the rows that each party holds, by its name
 
@@ -36,7 +41,7 @@ def build(dataset: Dataset, federation: FederationSection, rng: np.random.Genera
         raise FedauditError("empty-set", what, "Use fewer parties, or more data.")
     whole = records.subject is not None and not federation.split_subjects
     if federation.partition == "column" and unit == "subject":
-        return game_about_people(dataset, federation, (federation.members, federation.nonmembers), rng)
+        return game_about_people(dataset, federation, federation.shares, rng)
     if federation.partition == "subjects":
         assert federation.member_subjects is not None
         shares = federation.member_subjects, federation.outsiders
@@ -56,10 +61,10 @@ def build(dataset: Dataset, federation: FederationSection, rng: np.random.Genera
     else:
         parts = iid(records, parties, rng)
     if federation.coins:
-        return game_of_coins(records, parts, (federation.members, federation.nonmembers), rng)
+        return game_of_coins(records, parts, federation.shares, rng)
     if whole:
-        return game_of_people(records, parts, (federation.members, federation.nonmembers), rng)
-    return game(records, parts, federation.members, federation.nonmembers, rng)
+        return game_of_people(records, parts, federation.shares, rng)
+    return game(records, parts, *federation.shares, rng)
 
 
 def _whole_documents(dataset: Dataset, federation: FederationSection, rng: np.random.Generator) -> Game:
@@ -79,6 +84,12 @@ def _whole_documents(dataset: Dataset, federation: FederationSection, rng: np.ra
         raise FedauditError(FEW_PEOPLE, f"{what} for {federation.parties} parties", "Use fewer parties.") from None
     rows = replace(found.candidates.rows, subject=records.subject)
     return replace(found, candidates=replace(found.candidates, rows=rows, subject=records.subject))
+
+
+def usual_shares(records: Records) -> tuple[float, float]:
+    """What is trained on and reported on if the configuration does not say it. Of people, where they are known."""
+    many = len(records) if records.subject is None else len(np.unique(records.subject))
+    return SHARES_OF_FEW if many < FEW else SHARES
 
 
 # ------------------------------------------------------------------ who holds what

@@ -113,11 +113,11 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
 
 
 def decided(config: Config, dataset: Dataset) -> Config:
-    """Decides whether people may be split, if the data say whose a record is. They may not, unless that was asked for,
-    directly or by a coin for each record."""
+    """Decides what is trained on, if nothing says it; and whether people may be split, if the data say whose a record
+    is. They may not, unless that was asked for, directly or by a coin for each record."""
     federation, known = config.federation, dataset.records.subject is not None
     split = bool(federation.split_subjects) or (bool(federation.coins) and federation.partition != "subjects")
-    return config.splitting(split if known else None)
+    return config.sharing(*partition.usual_shares(dataset.records)).splitting(split if known else None)
 
 
 def asked_about(config: Config, dataset: Dataset) -> Dataset:
@@ -322,6 +322,6 @@ def shadow_of(config: Config, game: Game, own: Records | None, training: Mapping
     if adversary == "do-sh":
         return Shadow(adversary, own_of_party(game, game.first), game.first)
     assert own is not None
-    share = federation.member_subjects or federation.members
+    share = federation.member_subjects or federation.shares[0]
     own_game = split_own(own, share, federation.seed, bool(federation.split_subjects))
     return Shadow(adversary, own_game, None, training, federation.seed)
