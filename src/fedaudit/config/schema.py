@@ -444,18 +444,11 @@ class Config(Section):
         """The same with `split_subjects` decided, or, where records are nobody's, without it."""
         return self.model_copy(update={"federation": self.federation.model_copy(update={"split_subjects": people})})
 
-    def sharing(self, members: float, nonmembers: float) -> "Config":
+    def sharing(self, members: float | None, nonmembers: float | None) -> "Config":
         """The same with these shares where none are set."""
-        federation = self.federation
-        first = members if federation.members is None else federation.members
-        second = nonmembers if federation.nonmembers is None else federation.nonmembers
-        if first + second >= 1:
-            todo = (
-                f"Set federation.nonmembers, too, or a smaller federation.members: not set, they are {members:g} and "
-            )
-            raise FedauditError("bad-value", NOTHING_LEFT, f"{todo}{nonmembers:g}.")
-        shares = {"members": first, "nonmembers": second}
-        return self.model_copy(update={"federation": federation.model_copy(update=shares)})
+        usual, federation = {"members": members, "nonmembers": nonmembers}, self.federation
+        unset = {name: share for name, share in usual.items() if getattr(federation, name) is None}
+        return self.model_copy(update={"federation": federation.model_copy(update=unset)})
 
     def asking(self, unit: Literal["record", "subject"] | None, fresh: float | None) -> "Config":
         """The same with the unit of the game decided, and which records of people the adversary has."""

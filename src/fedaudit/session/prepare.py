@@ -16,7 +16,7 @@ from fedaudit.adversary.shadow import References, is_outside
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.outlooks import Shadow, own_of_party, split_own
 from fedaudit.audit.settings import Legend
-from fedaudit.config.schema import Config
+from fedaudit.config.schema import NOTHING_LEFT, Config
 from fedaudit.data import beside, partition, subjects
 from fedaudit.errors import FedauditError
 from fedaudit.federation import plans as sampled
@@ -117,7 +117,12 @@ def decided(config: Config, dataset: Dataset) -> Config:
     is. They may not, unless that was asked for, directly or by a coin for each record."""
     federation, known = config.federation, dataset.records.subject is not None
     split = bool(federation.split_subjects) or (bool(federation.coins) and federation.partition != "subjects")
-    return config.sharing(*partition.usual_shares(dataset.records)).splitting(split if known else None)
+    usual = partition.usual_shares(dataset.records)
+    shared = config.sharing(*usual)
+    if sum(shared.federation.shares) >= 1:
+        todo = f"Set federation.members and nonmembers: not set, they are {usual[0]:g} and {usual[1]:g} of these data."
+        raise FedauditError("fractions", NOTHING_LEFT, todo)
+    return shared.splitting(split if known else None)
 
 
 def asked_about(config: Config, dataset: Dataset) -> Dataset:
