@@ -60,7 +60,8 @@ def run(
         if finished := session.trace and session.trace.finished():
             tell(f"{out} already holds this run, finished. Nothing is trained; use --force to train again.")
             return finished
-        tell(trained_on(prepared.game))
+        if begun is None:
+            tell(trained_on(prepared.game))
         if using := references_at_risk(prepared):
             tell(
                 f'{using}: the reference models are lost if the run is killed; audit.keep = "snapshots" prevents that.'
