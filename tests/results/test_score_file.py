@@ -123,7 +123,7 @@ def test_what_is_asked_of_a_run_is_one_attack(finished: Path, tmp_path: Path) ->
         estimate(path, None, 0.95, attack="loss", model="both")
     with pytest.raises(FedauditError, match="every local model has its own"):
         estimate(path, None, 0.95, 1e-5, attack="loss", model="local")
-    with pytest.raises(FedauditError, match="needs a calibration set of 100000 non-members"):
+    with pytest.raises(FedauditError, match="needs 100000 calibration non-members"):
         estimate(path, (0.00001,), 0.95, attack="loss")
     table = pq.read_table(path)
     local = table.filter(pa.compute.equal(table["model"].cast("string"), "local"))

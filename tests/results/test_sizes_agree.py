@@ -15,7 +15,7 @@ from fedaudit.results.document import Document, save
 from fedaudit.results.gate import FAILED, UNDECIDED, judge, parse_rule
 from fedaudit.results.limits import party_rule, why_never
 from fedaudit.results.scores import blocks_of, load_scores, save_scores
-from fedaudit.stats import needed_for_lower_end, pooled_tpr
+from fedaudit.stats import needed_for_lower_end, tpr_at_fpr
 from fedaudit.types import AuditResult, Candidates, Cost, Estimate, Game, Headline, Truth
 from tests.report.builder import bare_run
 
@@ -58,7 +58,7 @@ def perfect_run(folder: Path, parties: int, calibration: int, fpr: float, attack
     save_scores(parts, folder)
     stored = load_scores(folder)
     assert stored is not None
-    found = pooled_tpr(blocks_of(stored, attack.name, "local"), fpr)
+    found = tpr_at_fpr(blocks_of(stored, attack.name, "local"), fpr)
     entry = AuditResult(
         attack.name,
         "server",

@@ -482,8 +482,8 @@ def _scored(scores: Scores, sight: Sight, attack: Any) -> dict[str, Any]:
 
 
 def _plainly(estimate: Estimate) -> dict[str, Any]:
-    """Its fields hold nothing that must be copied, as `asdict` would."""
-    return {field.name: getattr(estimate, field.name) for field in fields(estimate)}
+    """Its fields hold nothing that must be copied, as `asdict` would. Curves do not say who is missing."""
+    return {field.name: getattr(estimate, field.name) for field in fields(estimate) if field.name != "missing"}
 
 
 def _estimate(fields: dict[str, Any]) -> Estimate:

@@ -126,19 +126,18 @@ def plan(
 
 def _rows(sizes: Sizes, fprs: Sequence[float], confidence: float, lacking: str = "") -> Rows:
     """`lacking`: why nothing can be seen, whatever the sizes."""
-    k = sizes.thresholds
     rows: Rows = []
     for fpr in fprs:
-        needed = k * needed_for_lower_end(fpr, confidence, k)
+        needed = _needed(sizes, fpr, confidence)
         seen = None if lacking else smallest_visible_tpr(sizes, fpr, confidence)
         missing = needed - sizes.calibration
         reason = f"{missing:,} too few" if missing > 0 else "too few members"
         rows.append(
             PlannedRisk(
                 risk=f"tpr@{fpr:.4g}",
-                needed_for_a_value=k * needed_for_value(fpr),
+                needed_for_a_value=needed_for_value(fpr),
                 needed_for_a_lower_end=needed,
-                needed_to_cross_a_limit=k * needed_for_lower_end(fpr, confidence, k, guaranteed=True),
+                needed_to_cross_a_limit=_needed(sizes, fpr, confidence, guaranteed=True),
                 smallest_visible=seen,
                 reason="" if seen is not None else lacking or reason,
             )
@@ -202,7 +201,10 @@ def _instead(places: Sequence[Place], asked: float, calibration: int) -> str:
         ways.append(f"set audit.fpr = [{other:g}]: at {rate(other)} it can show a TPR of {share(most)} or more")
     # Where attacks are fitted on half of them, only the other half sets thresholds.
     left = [calibration / max(place.sizes.calibration, 1) for place in places]
-    wanted = [math.ceil(_needed(place, asked) * part) for place, part in zip(places, left, strict=True)]
+    wanted = [
+        math.ceil(_needed(place.sizes, asked, place.confidence) * part)
+        for place, part in zip(places, left, strict=True)
+    ]
     missing = max(wanted) - calibration
     ways.append(f"let {missing:,} more set thresholds" if missing > 0 else "train on more")
     told = "; or ".join(ways)
@@ -230,9 +232,10 @@ def _asked(fprs: Sequence[float]) -> float:
     return HEADLINE_FPR if HEADLINE_FPR in fprs else max(fprs)
 
 
-def _needed(place: Place, fpr: float) -> int:
-    k = place.sizes.thresholds
-    return k * needed_for_lower_end(fpr, place.confidence, k)
+def _needed(sizes: Sizes, fpr: float, confidence: float, guaranteed: bool = False) -> int:
+    """Of all parties together; equal parties need whole numbers each."""
+    k = 1 if sizes.parties else sizes.thresholds
+    return k * needed_for_lower_end(fpr, confidence, k, guaranteed=guaranteed)
 
 
 # ------------------------------------------------------------------ of a configuration

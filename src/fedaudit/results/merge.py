@@ -34,9 +34,11 @@ from fedaudit.files import write_atomically
 from fedaudit.questions import MINUS, of_membership
 from fedaudit.results.document import SCORES, DataInfo, Document, PartyInfo, RunInfo, load
 from fedaudit.results.schema import UnreadableError, as_text, read_file
-from fedaudit.results.scores import Scores, blocks_of, load_scores, read_scores, save_scores
+from fedaudit.results.scores import Scores, absent_of, blocks_of, load_scores, read_scores, save_scores
 from fedaudit.stats import Block, auc_difference, roc_curve, tpr_difference
-from fedaudit.stats.roc import able, estimates
+from fedaudit.stats.blocks import calibrated
+from fedaudit.stats.paired import alike
+from fedaudit.stats.roc import estimates
 from fedaudit.stats.strongest import Speaker, chosen, listen, models_of
 from fedaudit.stats.wording import fpr_of
 from fedaudit.trace.journal import checksum_of
@@ -318,7 +320,8 @@ def _together(sites: Sequence[Site]) -> Scores:
 
 
 def _pooled(scores: Scores, one: RunAttack, fprs: Sequence[float], confidence: float) -> dict[str, Estimate]:
-    return estimates(blocks_of(scores, one.attack, one.model), fprs, confidence)
+    blocks, absent = blocks_of(scores, one.attack, one.model), absent_of(scores, one.attack, one.model)
+    return estimates(blocks, fprs, confidence, absent)
 
 
 def _judged(scores: Scores, one: RunAttack, manifest: Manifest, asked: Sequence[RunAttack]) -> list[AuditResult]:
@@ -328,7 +331,7 @@ def _judged(scores: Scores, one: RunAttack, manifest: Manifest, asked: Sequence[
     )
     question = "subject" if manifest.unit == "subject" else "record"
     blocks = blocks_of(scores, one.attack, one.model)
-    pooled = estimates(blocks, manifest.fprs, manifest.confidence)
+    pooled = _pooled(scores, one, manifest.fprs, manifest.confidence)
     found = entry(
         None,
         estimates=pooled,
@@ -353,10 +356,12 @@ def _beside(
         return {}
     others = [attack for attack in there if attack != primary]
     confidence = 1 - (1 - manifest.confidence) / len(others)
-    theirs = blocks_of(scores, primary, one.model)
+    blocks, theirs = alike(blocks, blocks_of(scores, primary, one.model))
+    if not blocks:
+        return {}
     found = {"auc": auc_difference(blocks, theirs, confidence)}
     if HEADLINE_FPR in manifest.fprs:
-        pair = able(blocks, HEADLINE_FPR), able(theirs, HEADLINE_FPR)
+        pair = alike(calibrated(blocks), calibrated(theirs))
         found[f"tpr@{HEADLINE_FPR:g}"] = tpr_difference(*pair, HEADLINE_FPR, confidence)
     return {
         name + MINUS: replace(e, name=name + MINUS, method=f"minus {primary}; {e.method}") for name, e in found.items()

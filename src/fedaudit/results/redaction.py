@@ -302,8 +302,8 @@ SENTENCES = frozenset(
         "the upper end came out NaN or infinite",
         _CALIBRATION,
         *(
-            f"{_CALIBRATION}: {needy} must have #, the smallest has #{worth}"
-            for needy in ("every party", "the calibration set")
+            f"{_CALIBRATION}: there must be #{together}, and there are #{worth}"
+            for together in ("", " in all parties together")
             for worth in ("", ", which are worth # independent ones")
         ),
         *(

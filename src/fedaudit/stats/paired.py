@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedaudit.errors import FedauditError
-from fedaudit.stats.blocks import Block, Groups, numbered, ranked, too_few
+from fedaudit.stats.blocks import Block, Groups, calibrated, numbered, ranked, too_few
 from fedaudit.stats.intervals import few_subjects_factor, proportion
 from fedaudit.stats.ranking import auc, parts_of, pool, pooled_auc, rare_ends, widened
 from fedaudit.stats.roc import tpr_at_fpr
@@ -58,6 +58,14 @@ def tpr_difference(first: Sequence[Block], second: Sequence[Block], fpr: float, 
     """The first TPR at an FPR minus the second."""
     pair = tpr_at_fpr(first, fpr, confidence), tpr_at_fpr(second, fpr, confidence)
     return difference(pair, [(tpr_influence(first, fpr), first), (tpr_influence(second, fpr), second)])
+
+
+def alike(first: Sequence[Block], second: Sequence[Block]) -> tuple[list[Block], list[Block]]:
+    """The blocks of the parties that both sides have: two attacks on one federation are compared on the same parties,
+    although one of them may not be fitted everywhere."""
+    both = {block.party for block in first} & {block.party for block in second}
+    one, two = ([block for block in side if block.party in both] for side in (first, second))
+    return one, two
 
 
 def difference(pair: tuple[Estimate, Estimate], influences: Sequence[tuple[Influence, Sequence[Block]]]) -> Estimate:
@@ -123,14 +131,18 @@ def auc_influence(blocks: Sequence[Block]) -> Influence:
 
 
 def tpr_influence(blocks: Sequence[Block], fpr: float) -> Influence:
-    """A member adds whether it is hit; a calibration score above the threshold pushes it up, which costs hits."""
-    total = sum(len(block.members) for block in blocks)
+    """A member adds whether it is hit; a calibration score above the threshold pushes it up, which costs hits. A block
+    without calibration scores adds nothing."""
+    total = sum(len(block.members) for block in calibrated(blocks))
     found: Influence = []
     for block in blocks:
+        if not len(block.calibration):
+            found.append((np.zeros(len(block.members)), np.zeros(len(block.evaluation)), np.zeros(0)))
+            continue
         part = ranked(block, fpr)
-        hit, ahead = block.accused(block.members, part.rank), block.accused(block.calibration, part.rank)
+        hit, ahead = part.accused(block.members), part.accused(block.calibration)
         step = max(round(math.sqrt(part.size * fpr * part.spread)), 1)  # the rank's own standard deviation
-        low, high = max(part.rank - step, 0), min(part.rank + step, part.size + 1)
+        low, high = max(math.floor(part.rank) - step, 0), min(math.ceil(part.rank) + step, part.size + 1)
         below, above = block.hits(np.array([low, high]))
         slope = (above - below) / (high - low)
         found.append((

@@ -70,9 +70,9 @@ def power_of_tpr(sizes: Sizes, fpr: float, tpr: float, confidence: float = 0.95)
     Audits of this size are simulated, always the same ones. Their lower ends need not be computed: one lies above `fpr`
     if the distribution of which it is a quantile has less than its share of the error below `fpr`.
     """
-    parties = [each for each in sizes.each if each.calibration >= needed_for_value(fpr)]
+    parties = [each for each in sizes.each if each.calibration]  # the others are left out
     members = sum(each.members for each in parties)
-    if not members:
+    if not members or sum(each.calibration for each in parties) < needed_for_value(fpr):
         return 0.0
     audits = 500 if len(parties) <= 8 else 150
     rng = np.random.default_rng(0)

@@ -511,8 +511,27 @@ Doubt = Literal["more", "fewer"]
 Kind = Literal["measured", "proved", "model-based", "heuristic", "claimed"]
 VantageName = Annotated[str, Field(json_schema_extra={"enum": [vantage.value for vantage in Vantage]})]
 
+# Why a pooled figure says nothing about a party.
+Why = Literal["no-calibration", "no-evaluation", "no-members", "unseen", "unfit"]
+MOST_NAMED = 20  # of the parties that a figure says nothing about
 _ENDS = {"value": "the value", "low": "the lower end", "high": "the upper end"}
 _WITH_N_CAL = ("threshold", "realised_fpr", "realised_fpr_interval")  # written, also as null, whenever n_cal is
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Parties of the audit that a pooled figure says nothing about, all for the same reason.
+
+    *no-calibration*: none of their records can set a threshold; *no-evaluation*: none of their non-members can be
+    reported on; *no-members*: none of their members can; *unseen*: they took part too seldom; *unfit*: they have too
+    few known non-members to fit the attack on.
+    """
+
+    why: Why
+    parties: Annotated[Many[str], Field(description=f"their names; of more than {MOST_NAMED}, the first")]
+    count: Annotated[Positive, Field(description="how many they are")]
+    of: Annotated[Positive, Field(description="how many parties were audited")]
+    members: Annotated[Count, Field(description="of these parties, whom the figure does not count")]
 
 
 @dataclass(frozen=True)
@@ -543,6 +562,7 @@ class Estimate:
         Doubt | None,
         if_known("TPR: its thresholds accuse far more outsiders than was asked (no value), or far fewer (high is 1)"),
     ] = None
+    missing: Annotated[Many[Missing], if_any("a pooled figure: the parties that it says nothing about")] = ()
 
     @model_serializer(mode="wrap")
     def _stored(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -101,8 +101,8 @@ def needed_in_file(
             f"FPR {fpr:g} needs {2 * needed} non-members, half of them to set the threshold; there are {nonmembers}, "
             f"of which {calibration} set it"
         )
-    where = ", and that of the largest party" if parties > 1 else ", and this one"
-    return f"FPR {fpr:g} needs a calibration set of {needed} non-members{where} has {calibration}"
+    where = f"the {parties} parties together have" if parties > 1 else "there are"
+    return f"FPR {fpr:g} needs {needed} calibration non-members, and {where} {calibration}"
 
 
 # ------------------------------------------------------------------ the data, and who is in them
