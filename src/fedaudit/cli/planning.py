@@ -72,7 +72,7 @@ class PlannedCounts:
 
 
 @dataclass(frozen=True)
-class Place:
+class QuotedAt:
     """Models that somebody sees: how many candidates are looked for there, and at which confidence that is quoted."""
 
     model: str
@@ -81,7 +81,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class AuditPlan:
     """The sentence that comes first, how many candidates there are, and the tables, each with its title."""
 
     first: str
@@ -97,7 +97,7 @@ def plan(
     rounds: int = 1,
     parties: int = 1,
     confidence: float = 0.95,
-) -> Plan:
+) -> AuditPlan:
     """Tables: pooled, in the band over the rounds (only pooled results have one), one party."""
     check_levels(confidence, fprs or ())
     if min(members, evaluation, calibration) < parties:
@@ -105,10 +105,10 @@ def plan(
             "bad-value", f"{parties} parties need at least {parties} records of each kind", "Give larger numbers."
         )
     pooled = {
-        "Global models, one threshold for all": Place("global", Sizes(members, evaluation, calibration), confidence)
+        "Global models, one threshold for all": QuotedAt("global", Sizes(members, evaluation, calibration), confidence)
     }
     if parties > 1:
-        local = Place("local", Sizes(members, evaluation, calibration, parties), confidence)
+        local = QuotedAt("local", Sizes(members, evaluation, calibration, parties), confidence)
         pooled[f"Local models, {parties} parties with a threshold each"] = local
     rates = _rates(list(pooled.values()), fprs or FPRS)
     tables = [(where, _rows(place.sizes, rates, confidence)) for where, place in pooled.items()]
@@ -119,7 +119,7 @@ def plan(
     if parties > 1:
         tables.append(("One party alone", _rows(local.sizes.each[0], rates, confidence)))
     counts = (members, evaluation, calibration)
-    return Plan(
+    return AuditPlan(
         first=_first(sum(counts), "records", parties, counts, list(pooled.values()), fprs or FPRS), tables=tables
     )
 
@@ -167,7 +167,7 @@ def _first(
     who: str,
     parties: int,
     counts: tuple[int, int, int],
-    places: Sequence[Place],
+    places: Sequence[QuotedAt],
     fprs: Sequence[float],
     lacking: str = "",
 ) -> str:
@@ -193,7 +193,7 @@ def _first(
     return f"{start} {', '.join(found)}.{advice}"
 
 
-def _instead(places: Sequence[Place], asked: float, calibration: int) -> str:
+def _instead(places: Sequence[QuotedAt], asked: float, calibration: int) -> str:
     """Another rate, and how many more records the rate asked for takes."""
     ways = []
     if (other := _other_rate(places, asked)) is not None:
@@ -211,7 +211,7 @@ def _instead(places: Sequence[Place], asked: float, calibration: int) -> str:
     return f"{told[0].upper()}{told[1:]}."
 
 
-def _other_rate(places: Sequence[Place], asked: float) -> float | None:
+def _other_rate(places: Sequence[QuotedAt], asked: float) -> float | None:
     """The smallest rate at which something is visible at every place."""
     for other in (each for each in OTHERS if each > asked):
         if all(smallest_visible_tpr(place.sizes, other, place.confidence) is not None for place in places):
@@ -219,7 +219,7 @@ def _other_rate(places: Sequence[Place], asked: float) -> float | None:
     return None
 
 
-def _rates(places: Sequence[Place], fprs: Sequence[float]) -> tuple[float, ...]:
+def _rates(places: Sequence[QuotedAt], fprs: Sequence[float]) -> tuple[float, ...]:
     """The rates that were asked for, and the one that is advised."""
     asked = _asked(fprs)
     if all(smallest_visible_tpr(place.sizes, asked, place.confidence) is not None for place in places):
@@ -241,7 +241,7 @@ def _needed(sizes: Sizes, fpr: float, confidence: float, guaranteed: bool = Fals
 # ------------------------------------------------------------------ of a configuration
 
 
-def plan_of(staged: Staged) -> Plan:
+def plan_of(staged: Staged) -> AuditPlan:
     """For the game that a configuration describes: with its own sizes, of which intervals count the people where they
     are known, and with what is left of the calibration records if attacks are fitted on half of them."""
     game, settings = staged.game, staged.request.settings()
@@ -250,13 +250,13 @@ def plan_of(staged: Staged) -> Plan:
     who = "people" if game.candidates.unit == "subject" or game.candidates.subject is not None else "records"
     lacking, parties = _lacking(game), {party: game.candidates.of_party(party) for party in game.parties}
     everybody = np.arange(len(game.candidates))
-    places, panels = list[Place](), list[list[Ints]]()
+    places, panels = list[QuotedAt](), list[list[Ints]]()
     for model, vantage in {model: vantage for vantage, model in settings.watched()}.items():
         panels.append(list(parties.values()) if model == "local" else [everybody])
         # What the server's headline quotes is the stronger of two kinds of models.
         quoted = 1 - (1 - confidence) / 2 if model == "local" else confidence
         primary = settings.primary(vantage)
-        places.append(Place(model, _sizes(game, panels[-1], bool(primary and primary.calibrates_less)), quoted))
+        places.append(QuotedAt(model, _sizes(game, panels[-1], bool(primary and primary.calibrates_less)), quoted))
     rates, tables = _rates(places, fprs), list[tuple[str, Rows]]()
     for place, of in zip(places, panels, strict=True):
         title = "Global models, one threshold for all"
@@ -272,7 +272,7 @@ def plan_of(staged: Staged) -> Plan:
     counts = [_counts(game, everybody, None), *(_counts(game, mine, party) for party, mine in parties.items())]
     whole = counts[0].people or (counts[0].members, counts[0].evaluation, counts[0].calibration)
     first = _first(sum(whole), who, len(parties), whole, places, fprs, lacking)
-    return Plan(first=first, counts=counts, tables=tables)
+    return AuditPlan(first=first, counts=counts, tables=tables)
 
 
 def _lacking(game: Game) -> str:
