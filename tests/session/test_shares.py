@@ -68,3 +68,12 @@ def test_a_run_says_first_what_is_trained_on_and_goes_on_with_it(tmp_path: Path)
     assert "already holds this run, finished" in told[-1]
     with pytest.raises(FedauditError, match=r"federation.members was 0.6 and is now 0.5"):
         run(load_config(path, ('audit.attacks=["loss"]', "federation.members=0.5")), tmp_path / "out", silent)
+
+
+def test_a_hospital_with_hardly_any_outsiders_is_named(tmp_path: Path) -> None:
+    """One of five patients ran with a single outsider, and nothing said it."""
+    for smallest in (5, 60):
+        path = sites.config(tmp_path)
+        sites.table(tmp_path / "patients.csv", sites={"Aachen": 80, "Brno": 60, "Cork": 60, "Delft": smallest})
+        told = [each for each in stage(load_config(path)).request.notices if each.code == "few-aside"]
+        assert [each.data["parties"] for each in told] == [{"Delft": [1, 1]}] * (smallest == 5)

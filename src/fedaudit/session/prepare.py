@@ -16,14 +16,14 @@ from fedaudit.adversary.shadow import References, is_outside
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.outlooks import Shadow, own_of_party, split_own
 from fedaudit.audit.settings import Legend
-from fedaudit.config.schema import NOTHING_LEFT, Config
+from fedaudit.config.schema import Config
 from fedaudit.data import beside, partition, subjects
 from fedaudit.errors import FedauditError
 from fedaudit.federation import plans as sampled
 from fedaudit.privacy.statement import Promise
 from fedaudit.questions import Ground, Planting, every
 from fedaudit.session.assemble import Ours, Request, chosen, settled
-from fedaudit.types import Audit, Dataset, Game, Notice, Party, Plan, Records, as_notices, notice
+from fedaudit.types import Audit, Dataset, Game, Notice, Party, Plan, Records, Role, as_notices, notice
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.shared import Defence
@@ -104,7 +104,13 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
         config=config,
         game=game,
         attacks=attacks,
-        notices=(*left_out(dataset, game), *in_several(config, game), *implied, *as_notices(dataset.notices)),
+        notices=(
+            *left_out(dataset, game),
+            *in_several(config, game),
+            *few_aside(game),
+            *implied,
+            *as_notices(dataset.notices),
+        ),
         asked={name: one.asked for name, one in made.items()},
         ours=Ours(references, shadow),
         legend=Legend(dataset.values, frozenset(name for name in (dataset.session, dataset.holder) if name)),
@@ -117,12 +123,8 @@ def decided(config: Config, dataset: Dataset) -> Config:
     is. They may not, unless that was asked for, directly or by a coin for each record."""
     federation, known = config.federation, dataset.records.subject is not None
     split = bool(federation.split_subjects) or (bool(federation.coins) and federation.partition != "subjects")
-    usual = partition.usual_shares(dataset.records)
-    shared = config.sharing(*usual)
-    if sum(shared.federation.shares) >= 1:
-        todo = f"Set federation.members and nonmembers: not set, they are {usual[0]:g} and {usual[1]:g} of these data."
-        raise FedauditError("fractions", NOTHING_LEFT, todo)
-    return shared.splitting(split if known else None)
+    shares = partition.shares_of(federation, dataset.records)
+    return config.sharing(*shares).splitting(split if known else None)
 
 
 def asked_about(config: Config, dataset: Dataset) -> Dataset:
@@ -163,6 +165,20 @@ def in_several(config: Config, game: Game) -> tuple[Notice, ...]:
     if config.federation.partition != "column" or (found := partition.in_several(game)) is None:
         return ()
     return (notice("in-several-parties", people=found[0], of=found[1]),) if found[0] else ()
+
+
+FEW_ASIDE = 5  # candidates of a party that are reported on, or that set thresholds: with fewer it is named
+
+
+def few_aside(game: Game) -> tuple[Notice, ...]:
+    """Parties that are so small that next to nobody is left to compare their members with."""
+    counts: dict[str, list[int]] = {}
+    for party in game.parties:
+        own = game.truth.role[game.candidates.of_party(party)]
+        evaluation, calibration = (int((own == role.value).sum()) for role in (Role.EVALUATION, Role.CALIBRATION))
+        if 0 < min(evaluation, calibration) < FEW_ASIDE:
+            counts[party] = [evaluation, calibration]
+    return (notice("few-aside", parties=counts),) if counts else ()
 
 
 def training(config: Config, records: int) -> dict[str, Any]:
