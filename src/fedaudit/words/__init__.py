@@ -108,6 +108,10 @@ def needed_in_file(
 # ------------------------------------------------------------------ the data, and who is in them
 
 
+def _aside(party: str, evaluation: int, calibration: int) -> str:
+    return f"{party} has {evaluation} to report on and {calibration} to set thresholds"
+
+
 DATA: dict[str, Wording] = {
     "unlabelled": "{rows} of {of} rows of {file} have no label: left out.",
     "cells-filled": lambda file, cells: (
@@ -115,13 +119,19 @@ DATA: dict[str, Wording] = {
         f"{_names([f'{name!r} ({filled})' for name, filled in cells.items()])}."
     ),
     "decimal-commas": lambda file, columns: f"Commas were read as decimal points in {file}: {_quoted(columns)}.",
-    "numbered-column": lambda file, columns: (
-        f"Every row of {file} has another whole number in {_quoted(columns)}: if that names records, use data.id or "
-        "data.drop."
+    "cell-flattens": lambda file, rows: (
+        f"A number in {file} is more than a hundred times as far from the middle of its column as all others are from "
+        "each other, so that these become nearly alike: "
+        f"{_names([f'{name!r} in row {row}' for name, row in rows.items()])}. "
+        "Correct it, or empty the cell and set data.impute."
     ),
     "ids-learnt": lambda columns: f"Learnt from, though they look like ids (data.keep_ids): {_quoted(columns)}.",
     "single-record": lambda people, of, sessions: (
         f"{people:,} of {of:,} people have a single {'session' if sessions else 'record'}: left out on both sides."
+    ),
+    "few-aside": lambda parties: (
+        f"Hardly any non-members: {_names([_aside(name, *counts) for name, counts in parties.items()])}. What is said "
+        "of such a party alone rests on these few."
     ),
     "in-several-parties": lambda people, of: (
         f"{people:,} of {of:,} people have records at several parties. Each has one role in all of them: nobody whom "
