@@ -47,14 +47,16 @@ class PartyOptions(TypedDict, total=False):
     """Of a party that audits itself.
 
     attacks: by name, or with options, as {"name": "fta", "degree": 2} (default: all that cost at most one local epoch
-    a round); fpr: false-positive rates; confidence: of every interval; seed: everything random follows from it; strict:
-    a fault of the audit stops the training; forward: `forward(model, x)` says how a model is asked that takes several
-    inputs, or answers with a tuple or a dict; exchanged: what is exchanged, where that is a part of the model: names of
-    parameters or modules, or "trainable" (of a model of PEFT, its adapter unless told otherwise); vocabulary: of text,
-    what each token stands for, so that the report shows how the most exposed records begin.
+    a round); max_cost: local epochs a round that the audit may take, with the strongest attacks that fit; fpr:
+    false-positive rates; confidence: of every interval; seed: everything random follows from it; strict: a fault of
+    the audit stops the training; forward: `forward(model, x)` says how a model is asked that takes several inputs, or
+    answers with a tuple or a dict; exchanged: what is exchanged, where that is a part of the model: names of
+    parameters or modules, or "trainable" (of a model of PEFT, its adapter unless told otherwise); vocabulary: of
+    text, what each token stands for, so that the report shows how the most exposed records begin.
     """
 
     attacks: Iterable[str | Mapping[str, Any]] | None
+    max_cost: float | None
     fpr: Sequence[float] | None
     confidence: float
     seed: int
