@@ -182,6 +182,24 @@ def _search_time(records: int, queries: int, per_second: float, given_up: float)
     )
 
 
+def _layers_unseen(layers: list[str], share: float, attacks: list[str]) -> str:
+    some = [layer or "the model itself" for layer in layers[:5]] + [f"{len(layers) - 5} more"][: len(layers) > 5]
+    return (
+        f"{100 * share:.2g} % of the trained weights are not looked at by {_names(attacks)}: the gradients of single "
+        f"records are slow there ({_names(some)})."
+    )
+
+
+def _attacks_dear(epochs: dict[str, float], together: float | None, each: float | None) -> str:
+    found = _names([f"{name} ({cost:.2g} local epochs a round)" for name, cost in epochs.items()])
+    if together is None:
+        return (
+            f"Left out after the first round, because each costs more than {each:g} local epoch a round: {found}. "
+            "What is named in audit.attacks is run all the same."
+        )
+    return f"Left out after the first round, to stay within audit.max_cost = {together:g}: {found}."
+
+
 READERS = {  # by section of [audit]
     "fusion": "fusion",
     "reference": "lira or another attack with reference models",
@@ -198,6 +216,7 @@ LEFT_OUT: dict[str, Wording] = {
     "vantages-idle": lambda vantages: f"Left out (none of the attacks can run from there): {_names(vantages)}.",
     "attacks-unfit": lambda why, attacks: f"Left out ({why}): {_names(attacks)}.",
     "slow-gradients": "{why}.",
+    "layers-unseen": _layers_unseen,
     "fpr-left-out": lambda **data: f"{needed_for_fpr(**data)}: it is left out.",
     "few-to-calibrate": lambda left, needed, attacks: (
         f"Left out (fitted on half of the calibration records, which leaves {left} of {needed} needed): "
@@ -210,6 +229,7 @@ LEFT_OUT: dict[str, Wording] = {
     "section-unread": lambda section: (
         f"[audit.{section}] has no effect, because no attack reads it: add {READERS[section]} to audit.attacks."
     ),
+    "attacks-dear": _attacks_dear,
     "part-exchanged": lambda weights, whole: (
         f"A part of the model is exchanged and audited: {weights:,} of {whole:,} weights. The rest is frozen, and the "
         "adversary has it."
