@@ -27,6 +27,7 @@ import io
 import json
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -306,6 +307,19 @@ class Watch:
                 arrays, text = self.session.state()
                 self.memory.keep(Remembered(arrays, text, self.written))
 
+    def priced(self, took: float, epoch: float) -> str:
+        """What the audit of the first round cost, and what makes it cheaper."""
+        said = f"the audit of this round took {took:.3g} s"
+        if epoch <= 0:
+            return said
+        said += f", {took / epoch:.2g} local epochs of {epoch:.3g} s"
+        if dropped := self.auditor.dropped:
+            dear = ", ".join(f"{name} ({cost:.2g})" for name, cost in dropped.items())
+            said += f"; the next rounds are audited without what costs too much: {dear}"
+        if took > epoch:
+            said += "; max_cost=1 keeps the strongest attacks that take one local epoch a round together"
+        return said
+
     def begin(self, index: int) -> None:
         """For whoever restarts this party: a round that was begun, and not recorded, never left."""
         self._tell_watchers(lambda: {"event": "begun", "round": index, "run": self.memory.file.name})
@@ -563,7 +577,10 @@ class SelfAudit:
             watch.session.note(notice("beyond-plan", planned=planned))
         gaps, again, first = len(watch.session.gaps), Moment(index) in watch.session.seen, not watch.session.seen
         round = Round(index, received, sent, UNSEEN)  # nobody tells a party what the round came to
+        started = time.perf_counter()
         watch.session.observe(round)
+        if first and watch.key == AS_SENT:
+            self.log.info("fedaudit: %s", watch.priced(time.perf_counter() - started, seconds))
         if not again:
             watch.record(round, first)
         model: ModelKind = "local" if sent else "global"

@@ -204,6 +204,16 @@ def _layers_unseen(layers: list[str], share: float, attacks: list[str]) -> str:
     )
 
 
+def _attacks_dear(epochs: dict[str, float], together: float | None, each: float | None) -> str:
+    found = _names([f"{name} ({cost:.2g} local epochs a round)" for name, cost in epochs.items()])
+    if together is None:
+        return (
+            f"Left out after the first round, because each costs more than {each:g} local epoch a round: {found}. "
+            "What is named in audit.attacks is run all the same."
+        )
+    return f"Left out after the first round, to stay within audit.max_cost = {together:g}: {found}."
+
+
 READERS = {  # by section of [audit]
     "fusion": "fusion",
     "reference": "lira or another attack with reference models",
@@ -233,6 +243,7 @@ LEFT_OUT: dict[str, Wording] = {
     "section-unread": lambda section: (
         f"[audit.{section}] has no effect, because no attack reads it: add {READERS[section]} to audit.attacks."
     ),
+    "attacks-dear": _attacks_dear,
     "part-exchanged": lambda weights, whole: (
         f"A part of the model is exchanged and audited: {weights:,} of {whole:,} weights. The rest is frozen, and the "
         "adversary has it."
