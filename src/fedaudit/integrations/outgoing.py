@@ -47,8 +47,8 @@ class NoModelError(FedauditError):
         )
         if sends == "changes":
             todo = (
-                'Leave sends="changes" out if weights are sent (in NVIDIA FLARE: a DXO of kind WEIGHTS). Send changes as '
-                "they are: not scaled, reordered or encoded."
+                'Leave sends="changes" out if weights are sent (in NVIDIA FLARE: a DXO of kind WEIGHTS). Send changes '
+                "as they are: not scaled, reordered or encoded."
             )
         super().__init__(NO_MODEL, what, todo, where=where)
 
