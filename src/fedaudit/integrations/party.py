@@ -42,7 +42,7 @@ from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.files import write_atomically
 from fedaudit.integrations.options import Model, PartyOptions, as_task, checked, report_into
-from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model, checked_sends
+from fedaudit.integrations.outgoing import NO_MODEL, NoModelError, Sends, added, check_model, checked_sends
 from fedaudit.integrations.plain import matched
 from fedaudit.integrations.recorder import is_about, report_unaudited, tell_unaudited
 from fedaudit.questions.update.incoming import Incoming, layers_of, secret_of
@@ -518,12 +518,16 @@ class SelfAudit:
             sent = None if sent is None else self._model(watch, received, sent, sends, index)
             closed = self.strict
             self._observe(watch, index, received, sent, seconds)
+        except Exception as error:
+            fault = error
+            self._not_audited(seat, index, error, closed, watch)
+        try:
             if inner is not None:
                 other = self._open(INSIDE, seat, Vantage.SERVER, index)
                 self._observe(other, index, received, self._model(other, received, inner(other), sends, index), seconds)
         except Exception as error:
-            fault = error
-            self._not_audited(seat, index, error, closed, watch)
+            fault = fault or error
+            self._not_audited(seat, index, error, self.strict, watch)
         if watch.session.halted:
             self._halt(seat, watch, index)
             return Refused()
@@ -695,7 +699,10 @@ class SelfAudit:
         memory, vocabulary = seat.memory(key, party), self.options.get("vocabulary", ())
         watch = Watch(key, auditor, out, memory, strict=self.strict, vocabulary=vocabulary)
         watch.load(index)
-        watch.tell(*seat.told)
+        told, updates = seat.told
+        if key == INSIDE:  # a model that noise spoils is one before it
+            told = [one for one in told if one.data.get("error") != NO_MODEL]
+        watch.tell(told, updates)
         return watch
 
     def _limited(self, settings: Settings, game: Game, begun: bool) -> Settings | UndecidableError:

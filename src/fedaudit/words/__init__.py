@@ -893,10 +893,7 @@ LINES: dict[str, Wording] = {
     "late-reply": "round {round}: the answer of {party} came in round {now}, and is left out",
     "old-model-kept": "round {round}: models arrived, and the strategy kept the old one",
     "array-records": "round {round}, {party}: {records} array records in place of one, left out",
-    "no-model": lambda round, party, why, todo, kept: (
-        f"round {round}: what {party} sent is no model of the task, so "
-        f"{'no attack on it will find anything' if kept else 'it is not audited'}: {why}. {todo}"
-    ),
+    "no-model": "round {round}: what {party} sent is no model of the task, so it is not audited: {why}. {todo}",
     "party-twice": lambda round, party, same: (
         f"round {round}: {party} answered twice, {'the same both times' if same else 'and differently'}: the first is "
         "kept"
