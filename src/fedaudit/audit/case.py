@@ -15,7 +15,7 @@ from fedaudit.audit.score import Scores
 from fedaudit.audit.settings import HEADLINE_FPR, Settings
 from fedaudit.errors import OF_OTHERS, say
 from fedaudit.questions import Question, named
-from fedaudit.stats import Band, Block, auc, decisions, pooled_tpr
+from fedaudit.stats import Band, Block, auc, decisions, tpr_at_fpr
 from fedaudit.stats.intervals import of_units
 from fedaudit.stats.paired import (
     Influence,
@@ -25,7 +25,7 @@ from fedaudit.stats.paired import (
     on_units,
     tpr_influence,
 )
-from fedaudit.stats.roc import able, estimates
+from fedaudit.stats.roc import estimates
 from fedaudit.stats.wording import fpr_of
 from fedaudit.types import (
     AuditResult,
@@ -275,11 +275,10 @@ def _whole(ends: Ends) -> tuple[float, float, float]:
 
 
 def _estimate(name: str, blocks: Sequence[Block], confidence: float) -> Estimate:
-    return auc(blocks, confidence) if name == AUC else pooled_tpr(blocks, HEADLINE_FPR, confidence, prove=False)
+    return auc(blocks, confidence) if name == AUC else tpr_at_fpr(blocks, HEADLINE_FPR, confidence, prove=False)
 
 
 def _influence(name: str, blocks: Sequence[Block]) -> tuple[Influence, Sequence[Block]]:
     if name == AUC:
         return auc_influence(blocks), blocks
-    kept = able(blocks, HEADLINE_FPR)
-    return tpr_influence(kept, HEADLINE_FPR), kept
+    return tpr_influence(blocks, HEADLINE_FPR), blocks

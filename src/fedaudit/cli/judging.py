@@ -188,8 +188,9 @@ def score(
 ) -> None:
     """The statistics alone, on scores of your own: AUC and TPR at fixed FPR, with intervals; epsilon on request.
 
-    Half of the non-members (chosen by a hash of their id, so the order of rows does not matter) set the thresholds,
-    the other half measure the realised FPR. Higher scores must mean "member".
+    The AUC compares members with all non-members. For a TPR, half of the non-members (chosen by a hash of their id, so
+    the order of rows does not matter) set the threshold, and the other half measure the FPR. Higher scores must mean
+    "member".
 
     The scores.parquet of a run says itself who set thresholds and who was reported on: name an attack of it, and what
     comes out is what its results.json says.

@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self, Unpack
@@ -116,13 +117,13 @@ class Recording:
         sent: dict[str, Trained] = {}
         for party, state in states.items():
             members, model = self.game.members(party), added(before, state) if self.sends == "changes" else state
+            sent[party] = Trained(model, len(members), seconds)
             try:
                 check_model(before, model, task=self.task, members=members, sends=self.sends)
             except NoModelError as error:
+                sent[party] = replace(sent[party], is_model=False)
                 told = {"round": round, "party": party, "why": error.what, "todo": error.todo}
-                self.session.gap(gap("no-model", **told, kept=False))
-                continue
-            sent[party] = Trained(model, len(members), seconds)
+                self.session.gap(gap("no-model", **told))
         self.session.observe(Round(round, before, sent, made))
 
     def _matched(self, model: nn.Module | Mapping[str, Any], where: str) -> State:

@@ -24,8 +24,7 @@ from fedaudit.questions import of_membership
 from fedaudit.results.document import Document, load, results_file
 from fedaudit.results.gate import sees
 from fedaudit.results.scores import Scores, blocks_of, load_scores
-from fedaudit.stats import Block, auc, auc_difference, pooled_tpr, tpr_difference
-from fedaudit.stats.roc import able
+from fedaudit.stats import Block, auc, auc_difference, tpr_at_fpr, tpr_difference
 from fedaudit.stats.strongest import SEVERITY, QuotedFigure, allowed, leading, quoted_figures
 from fedaudit.stats.wording import fpr_of, is_share, without
 from fedaudit.trace.journal import unchecked
@@ -397,10 +396,10 @@ def blocks_behind(scores: Scores | None, of: tuple[str, str, str | None], risk: 
     fpr = fpr_of(risk.name)
     if not blocks or (fpr is None and risk.name != "auc"):
         return []
-    again = auc(blocks) if fpr is None else pooled_tpr(blocks, fpr, prove=False)
+    again = auc(blocks) if fpr is None else tpr_at_fpr(blocks, fpr, prove=False)
     if again.value is None or risk.value is None or not math.isclose(again.value, risk.value, rel_tol=0, abs_tol=1e-9):
         return []
-    return list(blocks) if fpr is None else able(blocks, fpr)
+    return blocks
 
 
 def in_points(metric: str, difference: Estimate | Difference) -> str:

@@ -302,8 +302,8 @@ SENTENCES = frozenset(
         "the upper end came out NaN or infinite",
         _CALIBRATION,
         *(
-            f"{_CALIBRATION}: {needy} must have #, the smallest has #{worth}"
-            for needy in ("every party", "the calibration set")
+            f"{_CALIBRATION}: there must be #{together}, and there are #{worth}"
+            for together in ("", " in all parties together")
             for worth in ("", ", which are worth # independent ones")
         ),
         *(
@@ -339,14 +339,14 @@ SENTENCES = frozenset(
     }
 )
 
-USELESS = warning("model-useless", right=0.5, commonest=0.5)
+USELESS = [warning(code, right=0.5, commonest=0.5) for code in ("model-useless", "model-not-learnt")]
 
 
 def _own(text: str) -> bool:
     base, _, rate = text.removesuffix(MINUS).partition("@")
     if text in _own_words() or (base in _own_words() and _is_number(rate)):
         return True
-    return _shape(text) in {*SENTENCES, _shape(words(USELESS))}
+    return _shape(text) in {*SENTENCES, *map(_shape, map(words, USELESS))}
 
 
 def _shape(sentence: str) -> str:
