@@ -68,7 +68,7 @@ def _view(results: Results, advice: "Advice | None") -> dict[str, Any]:
         "facts": sections.facts(results),
         "tone": sections.tone(results, found),
         "preface": words.preface(results),
-        "summed_up": [*words.usefulness(results), *words.summed_up(results)],
+        "summed_up": [*words.beside_findings(results), *words.summed_up(results)],
         "findings": [(titles[f.vantage], f, sections.tiles(f, quoted_rate(f.headline, name))) for f in found],
         "adversaries": sections.who_looks(results, found),
         "people": sections.holds(results),
