@@ -96,7 +96,7 @@ def test_a_contrast_is_the_difference_of_what_the_obvious_way_counts() -> None:
 
     def accused(side: Floats) -> Floats:
         """Among 300 records of calibration: those with three at most ahead, the last with a chance of .01."""
-        return np.clip(3.01 - np.sum(block.calibration > side[:, None], axis=1), 0, 1)
+        return np.asarray(np.clip(3.01 - np.sum(block.calibration > side[:, None], axis=1), 0, 1))
 
     assert block.ids is not None
     for inside, side in ((True, found.inside), (False, found.outside)):
@@ -208,6 +208,7 @@ def test_people_are_in_a_group_if_one_of_their_records_is(tmp_path: Path) -> Non
     )
     found = worlds.watch(prepared := prepare(config))
     candidates = prepared.game.candidates
+    has = dict(zip(*np.unique(subject.astype(str), return_counts=True), strict=True))
     assert found.groups is not None
     for group, among in prepared.auditor.groups.groups.items():
         mine = [np.flatnonzero(candidates.owner == i) for i in range(len(candidates))]
@@ -215,8 +216,31 @@ def test_people_are_in_a_group_if_one_of_their_records_is(tmp_path: Path) -> Non
             assert among.tolist() == [bool((candidates.rows.y[rows] == int(group.value)).any()) for rows in mine]
         if group.kind == "records":
             low, high = (int(end) for end in f"{group.value}-{group.value}".split("-")[:2])
-            assert among.tolist() == [low <= len(rows) <= high for rows in mine]
+            assert among.tolist() == [low <= has[name] <= high for name in candidates.id.tolist()]
     assert {"class", "records"} <= {group.kind for group in found.groups.looked_at}
+
+
+def test_people_are_named_by_the_records_that_they_have_not_by_those_that_the_adversary_has(tmp_path: Path) -> None:
+    """People with four or five records were learnt by heart, and the verdict named those with two or three: the half
+    that the adversary has."""
+    rng = np.random.default_rng(0)
+    has = np.repeat([2, 3, 4, 5, 8, 10], 200)
+    subject = np.repeat(np.arange(len(has)), has)
+    marked = np.isin(has, (4, 5))[subject]
+    x = rng.normal(size=(len(subject), 40)) + 4 * rng.normal(size=(len(has), 40))[subject] * marked[:, None]
+    y = np.where(marked, rng.integers(0, 2, len(has))[subject], x[:, 0] > 0)
+    np.savez(tmp_path / "d.npz", x=x, y=y, subject=subject.astype(str))
+    config = worlds.config(
+        data={"name": "npz", "path": str(tmp_path / "d.npz"), "subject_key": "subject"},
+        federation={"partition": "subjects", "members": None, "nonmembers": None, "lr": 1e-2, "local_epochs": 5},
+        model={"hidden": [128]},
+        audit={"attacks": ["subject-loss"], "vantages": ["client"]},
+    )
+    found = worlds.watch(prepare(config))
+    assert found.groups is not None
+    out = {one.group for one in found.groups.results if one.stands_out}
+    assert out == {Subgroup("records", "4-7")}
+    assert found.headlines[0].most_exposed.startswith("People with 4 to 7 records stand out")
 
 
 def test_a_party_that_is_a_group_as_well_is_judged_alike_as_both(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 import copy
 import json
 import re
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -209,6 +211,23 @@ def test_a_training_that_fails_still_leaves_a_report(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "results.json").read_text())
     assert document["run"]["rounds"] == 3
     assert "The training ended with RuntimeError after round 3." in document["warnings"]
+
+
+def test_a_round_of_five_local_epochs_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty seconds a round, of two parties with five epochs each: an epoch takes two."""
+    clock = SimpleNamespace(perf_counter=count(step=20.0).__next__)
+    monkeypatch.setattr("fedaudit.integrations.loop.time", clock)
+    told = {}
+    for epochs in (1, 5):
+        model = seeded()
+        with recorded(tmp_path / f"{epochs}", model, local_epochs=epochs) as audit:
+            loop(audit, model, range(1, 2))
+        (seen,) = Follower(tmp_path / f"{epochs}").look().rounds
+        told[epochs] = {party: one.epoch_seconds for party, one in seen.parties.items()}
+    assert told == {1: dict.fromkeys(PARTIES, 10.0), 5: dict.fromkeys(PARTIES, 2.0)}
+    with pytest.raises(FedauditError) as wrong:
+        recorded(tmp_path / "none", seeded(), local_epochs=0)
+    assert "local_epochs=" in str(wrong.value)
 
 
 def test_without_updates_nothing_is_said_about_the_server(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from fedaudit.types import Floats, Grant, Ints, ModelKind, Moment, Round, Server
 
 Serve = Callable[[Any, State, Floats], Floats]  # (task, state, outputs) -> outputs as they are served
 
-_EVERYTHING = frozenset({Grant.LABELS, Grant.OUTPUTS, Grant.WEIGHTS, Grant.EVERY_ROUND})
+_EVERYTHING = frozenset({Grant.LABELS, Grant.OUTPUTS, Grant.WEIGHTS, Grant.EVERY_ROUND, Grant.START})
 
 GRANTS: dict[tuple[Vantage, ModelKind], frozenset[Grant]] = {
     (Vantage.OUTSIDER, "global"): frozenset({Grant.LABELS, Grant.OUTPUTS}),
@@ -185,7 +185,7 @@ def view(
     held: dict[str, Any] = {}
     if Grant.WEIGHTS in grants:
         held = {"task": task, "weights": weights}
-        if Grant.EVERY_ROUND in grants:
+        if Grant.START in grants:
             held["received"] = received
             held["sent"] = more.get("sent")
     if Grant.OWN in grants:

@@ -55,6 +55,7 @@ from fedaudit.types import (
     State,
     Stored,
     Task,
+    UnitErrors,
     Vantage,
     as_notices,
     gap,
@@ -204,6 +205,7 @@ class Auditor:
             raise FedauditError("no-rounds", "no round was observed", "Observe at least one.")
         case = self.case()
         results: list[AuditResult] = []
+        errors: dict[tuple[str, str, str], UnitErrors] = {}
         concluded: list[Notice] = []
         lost: list[Notice] = []  # where questions failed that look for themselves
         for vantage, model in case.settings.watched():
@@ -211,12 +213,14 @@ class Auditor:
                 with case.blamed_on(attack.name):
                     verdict = named(attack.question).judge(case, attack, vantage, model)
                     results += verdict.results
+                    errors.update(verdict.errors)
                     concluded += as_notices(verdict.notices)
             for result_name, observer in self._looking(vantage, model):
                 failed: dict[str, str] = {}
                 with case.blamed_on(result_name, failed):
                     verdict = observer.judge(case, result_name, vantage, model)
                     results += verdict.results
+                    errors.update(verdict.errors)
                     concluded += as_notices(verdict.notices)
                 where = {"vantage": vantage.value, "model": model}
                 lost += [gap("question-failed-at", question=name, **where, why=why) for name, why in failed.items()]
@@ -266,6 +270,7 @@ class Auditor:
             notices=notices,
             failed=case.failed,
             glossary=glossary,
+            errors=errors,
         )
         return replace(
             found, useless=worthless, more_exposed=uneven, groups=groups, trajectories=self.trajectories.found()

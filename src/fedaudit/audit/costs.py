@@ -12,8 +12,9 @@ What several attacks use is measured once and charged to each of them in full. S
 in common add up to the time of the audit, and those of others to more than that. (All have in common that the rows of a
 sight are picked out before the first pass.) Nobody is charged for statistics.
 
-The unit is E: the seconds of one local epoch of the parties that the result is about, over the same rounds. Where
-nobody says how long an epoch took, the unit is a round, and the cost is in seconds.
+The unit is E: the seconds of one local epoch of the parties that the result is about, over the same rounds. Somebody
+else's training is timed by the round, so that it has to say how many local epochs a round has (`an_epoch`). Where
+nobody says how long anything took, the unit is a round, and the cost is in seconds.
 """
 
 from __future__ import annotations
@@ -60,6 +61,12 @@ def each(made: Iterable[Made], spent: dict[Item, float], item: Item) -> Iterator
             except StopIteration:
                 return
         yield found
+
+
+def an_epoch(elapsed: float, local_epochs: int, told: object = None) -> float:
+    """The seconds of one local epoch of somebody else's training: as a party told it, or the time of a round, shared
+    among its epochs."""
+    return float(told) if isinstance(told, int | float) else elapsed / local_epochs
 
 
 def load_learners() -> None:

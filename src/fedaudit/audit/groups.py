@@ -116,10 +116,9 @@ def _minorities(x: NDArray[np.generic], at_once: int = 256) -> Iterator[Ints]:
 
 
 def _by_records(candidates: Candidates) -> Iterator[tuple[Subgroup, Bools]]:
-    """1, 2 to 3, 4 to 7 records of a person, and so on. In a game about people, the records are those that the
-    adversary has."""
-    if candidates.unit == "subject":
-        numbers = np.bincount(candidates.owner, minlength=len(candidates))
+    """1, 2 to 3, 4 to 7 records of a person, and so on: of all that the person has, whoever else has them."""
+    if candidates.has is not None:
+        numbers = candidates.has
     elif (whose := candidates.subject_number) is not None:
         numbers = np.bincount(whose)[whose]
     else:

@@ -15,8 +15,10 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
+from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import not_audited
+from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model
 from fedaudit.integrations.plain import matched, numpy_state
 from fedaudit.results import document as results
 from fedaudit.results.document import Withheld
@@ -158,6 +160,8 @@ class Recorder:
         state = self._state(reply.models[0], f"round {index}, {reply.name}")
         if reply.is_change:
             state = added(start, state)
+        if not self._is_model(index, start, reply, state):
+            return
         if reply.name in sent:
             same = digest(sent[reply.name].state) == digest(state)
             data = {"round": index, "party": reply.name, "same": same}
@@ -166,8 +170,26 @@ class Recorder:
             else:
                 self.session.gap(gap("party-twice", **data))
             return
-        seconds = max(_number(reply.epoch_seconds, elapsed), 1e-9)
+        auditor = self.session.auditor
+        seconds = max(an_epoch(elapsed, auditor.settings.local_epochs if auditor else 1, reply.epoch_seconds), 1e-9)
         sent[reply.name] = Trained(state, int(_number(reply.examples, 1)), seconds, reply.metrics)
+
+    def _is_model(self, index: int, start: State, reply: Reply, state: State) -> bool:
+        """What is no model of the task is not attacked: nothing that is found in it would hold for who undoes it. A
+        trace without records keeps it, and says so."""
+        auditor = self.session.auditor
+        if auditor is None and self.session.trace is None:
+            return True
+        known = auditor is not None and reply.name in auditor.game.parties
+        members = auditor.game.members(reply.name) if auditor is not None and known else None
+        try:
+            sends: Sends = "changes" if reply.is_change else "weights"
+            check_model(start, state, task=auditor.task if auditor else None, members=members, sends=sends)
+        except NoModelError as error:
+            told = {"round": index, "party": reply.name, "why": error.what, "todo": error.todo}
+            self.session.gap(gap("no-model", **told, kept=auditor is None))
+            return auditor is None
+        return True
 
     def _check_name(self, name: str) -> None:
         """An audit finds a party's records by its name: a reply under another one is attacked by nobody."""
@@ -180,11 +202,6 @@ class Recorder:
     def _state(self, arrays: Mapping[str, Any], where: str) -> State:
         state = self._read(arrays)
         return state if self._like is None else matched(state, self._like, where, self._base)
-
-
-def added(start: State, change: State) -> State:
-    """A model, from its change, in the types of the model that it started from."""
-    return {name: (before + change[name]).astype(before.dtype) for name, before in start.items()}
 
 
 def _number(value: object, otherwise: float) -> float:

@@ -340,7 +340,7 @@ def differences(
     for one, two, like in pairs:
         confidence = 1 - error / len(pairs) / chosen
         ours, theirs = (
-            _blocks_behind(scores[name], (like.attack, like.model, None), like.risks[name]) for name in (one, two)
+            blocks_behind(scores[name], (like.attack, like.model, None), like.risks[name]) for name in (one, two)
         )
         gap = _difference(ours, theirs, like.metric, confidence)
         if gap is None or gap.value is None or gap.low is None or gap.high is None:
@@ -371,7 +371,7 @@ def risk_difference(first: tuple[Path, AuditResult], second: tuple[Path, AuditRe
     """The first minus the second: an AUC, or a TPR at an FPR. Records that only one run has count as independent.
     None where the scores were not kept, or are not those of the results."""
     ours, theirs = (
-        _blocks_behind(load_scores(run), (entry.attack, entry.model, entry.party), entry.estimates[metric])
+        blocks_behind(load_scores(run), (entry.attack, entry.model, entry.party), entry.estimates[metric])
         for run, entry in (first, second)
     )
     confidence = max(entry.estimates[metric].confidence for _, entry in (first, second))
@@ -389,13 +389,13 @@ def _ids(blocks: Sequence[Block]) -> set[str]:
     return {str(name) for block in blocks for names in block.ids or () for name in names.tolist()}
 
 
-def _blocks_behind(scores: Scores | None, of: tuple[str, str, str | None], risk: Estimate) -> list[Block]:
+def blocks_behind(scores: Scores | None, of: tuple[str, str, str | None], risk: Estimate) -> list[Block]:
     """The scores of this attack, model and party behind a risk, as far as they can give it. None at all where the file
     does not have them: a defence that changes the answers for outsiders is not in it."""
     blocks = [] if scores is None or risk.value is None else blocks_of(scores, *of)
-    if not blocks:
-        return []
     fpr = fpr_of(risk.name)
+    if not blocks or (fpr is None and risk.name != "auc"):
+        return []
     again = auc(blocks) if fpr is None else tpr_at_fpr(blocks, fpr, prove=False)
     if again.value is None or risk.value is None or not math.isclose(again.value, risk.value, rel_tol=0, abs_tol=1e-9):
         return []

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     pass
 
 RESULTS, SCORES, REPORT = "results.json", "scores.parquet", "report.html"
+ERRORS = "errors.parquet"
 PARTLY = ("question-failed-at", "update-part-failed")  # questions that have results, but not all of them
 REDACTED = "report-redacted.html"  # for passing on
 

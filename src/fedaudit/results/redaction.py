@@ -17,7 +17,7 @@ from fedaudit.config.registry import DATA, DEFENCES, MODELS, Registry
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.questions import MINUS, of, ours
-from fedaudit.results.document import RESULTS, SCORES, Document
+from fedaudit.results.document import ERRORS, RESULTS, SCORES, Document
 from fedaudit.results.gate import Rule, parse_rules
 from fedaudit.results.schema import schema
 from fedaudit.stats.strongest import RANK, Heard, strongest
@@ -379,7 +379,7 @@ def _own_words() -> frozenset[str]:
         *CAUSES,
         *_choosable(schema()),
     }
-    found |= {RESULTS, SCORES, JOURNAL, *ours(), *_names(DEFENCES)}
+    found |= {RESULTS, SCORES, ERRORS, JOURNAL, *ours(), *_names(DEFENCES)}
     return frozenset(found | {metric.name for question in ours().values() for metric in question.metrics})
 
 

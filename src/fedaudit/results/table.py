@@ -6,12 +6,14 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from fedaudit.config.attack_registry import BLIND
 from fedaudit.questions import main_figure, of_membership
 from fedaudit.results.document import Document
 from fedaudit.results.repeats import MEASURED, every_attack
+from fedaudit.results.run_errors import RunErrors, errors_of_run
 from fedaudit.stats.strongest import quoted_figures
 from fedaudit.stats.wording import main_tpr, without
 from fedaudit.types import AuditResult, Estimate
@@ -37,14 +39,19 @@ class TableRow:
     quoted: bool = False  # as the verdict quotes it: its interval pays for the choice
 
 
-def rows(runs: Mapping[str, Document], measures: Sequence[str] = ()) -> list[TableRow]:
-    """`runs` by name. `measures`: AUC, and the TPR that the first run quotes, unless others are named; of attacks that
-    ask another question than membership, the figure that sums it up."""
+def rows(
+    runs: Mapping[str, Document], measures: Sequence[str] = (), folders: Mapping[str, Path] | None = None
+) -> list[TableRow]:
+    """`runs` by name, and the folders in which they keep their scores. `measures`: AUC, and the TPR that the first run
+    quotes, unless others are named; of attacks that ask another question than membership, the figure that sums it
+    up."""
     wanted = Wanted(tuple(measures), tuple(_usual(runs)))
     found: list[TableRow] = []
     for alike in _alike(runs):
         pooled = {name: [e for e in run.results if e.party is None] for name, run in alike.items()}
-        found += _means(pooled, wanted) if len(pooled) > 1 else []
+        if len(pooled) > 1:
+            errors = {name: errors_of_run(folders[name], own) for name, own in pooled.items()} if folders else {}
+            found += _means(pooled, wanted, list(errors.values()))
         found += [row for name, run in alike.items() for row in _single(name, run, wanted, len(pooled) > 1)]
     return sorted(found, key=lambda row: (row.vantage, row.model, row.attack, wanted.place(row.estimate.name)))
 
@@ -120,7 +127,7 @@ def _single(name: str, run: Document, wanted: Wanted, among_others: bool) -> lis
     return [replace(row, estimate=told, quoted=True) if told else row for row, told in of_verdict]
 
 
-def _means(runs: Mapping[str, Sequence[AuditResult]], wanted: Wanted) -> list[TableRow]:
+def _means(runs: Mapping[str, Sequence[AuditResult]], wanted: Wanted, errors: Sequence[RunErrors]) -> list[TableRow]:
     """Of the figures that are measured, the mean over these runs."""
     shown: dict[tuple[str, str, str], dict[str, None]] = {}
     valued = Counter[tuple[str, str, str, str]]()
@@ -139,7 +146,7 @@ def _means(runs: Mapping[str, Sequence[AuditResult]], wanted: Wanted) -> list[Ta
             smallest=entry.smallest.get(measure),
             largest=entry.largest.get(measure),
         )
-        for entry in every_attack(list(runs.values()))
+        for entry in every_attack(list(runs.values()), errors)
         for measure in shown[entry.attack, entry.vantage, entry.model]
         if measure in entry.estimates
     ]

@@ -86,6 +86,7 @@ class Request:
     asked: Mapping[str, Any] = field(default_factory=dict)  # by question: what was prepared for it
     ours: Ours | None = None  # None: somebody else's training, of which nothing is known but its models
     recorded: Recorded | None = None
+    told_outcome: bool = True  # what a round came to: the global model after it
     legend: Legend = field(default_factory=Legend)
 
     @classmethod
@@ -140,6 +141,8 @@ class Request:
             fpr=audit.fpr or None,
             confidence=audit.confidence,
             seed=federation.seed,
+            local_epochs=federation.local_epochs,
+            told_outcome=self.told_outcome,
             server_lr=federation.step,
             notices=self.notices,
             serve=self.defence.serve if self.defence else None,
@@ -461,7 +464,7 @@ def check_unit(audit: AuditSection, asked: Sequence[BaseAttack]) -> None:
             suited = ", ".join(attacks.every("subject"))
             todo = f'Use {suited}; or set audit.unit = "record".'
             raise FedauditError("attack-unit", f"{attack.name} asks about records, and this game about people", todo)
-        todo = 'Set federation.partition = "subjects" and no audit.unit, or name another attack.'
+        todo = 'Set audit.unit = "subject" and federation.partition = "subjects" or "column", or name another attack.'
         raise FedauditError("attack-unit", f"{attack.name} asks about people, and this game about records", todo)
     if people and (audit.adversary or audit.attribute):
         what = "audit.adversary and [audit.attribute] are about records, and this game is about people"

@@ -22,11 +22,11 @@ import numpy as np
 
 from fedaudit.errors import FedauditError
 from fedaudit.stats.blocks import Block, Groups, calibrated, numbered, ranked, too_few
-from fedaudit.stats.intervals import few_subjects_factor, proportion
+from fedaudit.stats.intervals import few_subjects_factor, of_units, proportion
 from fedaudit.stats.ranking import auc, parts_of, pool, pooled_auc, rare_ends, widened
 from fedaudit.stats.roc import tpr_at_fpr
-from fedaudit.stats.wording import DECISIONS
-from fedaudit.types import Bools, Estimate, Floats
+from fedaudit.stats.wording import DECISIONS, fpr_of
+from fedaudit.types import Bools, Estimate, Floats, UnitErrors
 
 
 def auc_difference(first: Sequence[Block], second: Sequence[Block], confidence: float = 0.95) -> Estimate:
@@ -170,6 +170,21 @@ def by_unit(estimates: Sequence[tuple[Influence, Sequence[Block]]]) -> Floats:
     return np.array(rows)
 
 
+def errors_behind(name: str, blocks: Sequence[Block]) -> UnitErrors | None:
+    """What each record, or person, adds to the error of the AUC, or of a TPR, of these scores; None of other figures,
+    and where the scores do not say whose they are."""
+    fpr = fpr_of(name)
+    if (name != "auc" and fpr is None) or any(block.ids is None and block.subjects is None for block in blocks):
+        return None
+    influence = auc_influence(blocks) if fpr is None else tpr_influence(blocks, fpr)
+    return by_name(influence, blocks)
+
+
+def by_name(influence: Influence, blocks: Sequence[Block]) -> UnitErrors:
+    """The influence of each subject, or of each record where subjects are not known."""
+    return of_units([name for block in blocks for name in _names(block)], [part for own in influence for part in own])
+
+
 def on_units(influence: Influence, blocks: Sequence[Block], size: int) -> Floats:
     """The influence of each of `size` units on one estimate; the units' names are their numbers."""
     row = np.zeros(size)
@@ -309,11 +324,12 @@ def accuracy_difference(
     pair = tuple(
         decisions(blocks, at, confidence)["accuracy"] for blocks, at in zip((first, second), thresholds, strict=True)
     )
-    influences = [(_influence(blocks, at), blocks) for blocks, at in zip((first, second), thresholds, strict=True)]
+    both = zip((first, second), thresholds, strict=True)
+    influences = [(accuracy_influence(blocks, at), blocks) for blocks, at in both]
     return difference((pair[0], pair[1]), influences)
 
 
-def _influence(blocks: Sequence[Block], threshold: float) -> Influence:
+def accuracy_influence(blocks: Sequence[Block], threshold: float) -> Influence:
     """What each record adds: half of its deviation from the share of right calls, divided by the number of records of
     its kind."""
     members = sum(len(block.members) for block in blocks)

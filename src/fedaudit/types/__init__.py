@@ -260,6 +260,7 @@ class Grant(StrEnum):
     UPDATE = "update"
     OWN = "own-update"
     EVERY_ROUND = "every-round"
+    START = "start-of-round"  # the model that the round started from, beside the one that it came to
     SUM = "noisy-sum"
 
 
@@ -281,8 +282,10 @@ class Candidates:
     _: KW_ONLY
     subject: Strings | None = None  # groups whose members are not independent (intervals, blind)
     at: Mapping[Moment, Bools] = field(default_factory=dict)
-    # By party, which candidates it holds records of, where one may lie in several. `party` is then the same for all.
+    # By party, which candidates it holds records of, where one may lie in several. `party` is then the one that holds
+    # most of its records, or, where people are scattered on purpose, the same for all.
     held_by: Mapping[str, Bools] | None = None
+    has: Ints | None = None  # people: how many records each has in the data, of which `rows` may be a part
 
     def __len__(self) -> int:
         return len(self.id)
@@ -731,7 +734,8 @@ class MoreExposed:
 class Subgroup:
     """Candidates that have something in common. *class*: a label; *attribute*: a value of a declared attribute;
     *rare-value*: some value that at most this share of all candidates have; *records*: how many records their person
-    has (`value` is the smallest and the largest number). A person is in a group if one of its records is."""
+    has in the data, whoever holds them (`value`: the smallest and the largest number). A person is in a group if one of
+    its records is."""
 
     kind: Literal["class", "attribute", "rare-value", "records"]
     value: Annotated[str, if_any("empty: all values of the class or the attribute, where these are too many")] = ""
@@ -788,6 +792,14 @@ class Trajectory:
     fewest_others: Annotated[Count, Field(description="in the round with the fewest")]
 
 
+@dataclass(frozen=True)
+class UnitErrors:
+    """What each record, or person, adds to the error of an estimate."""
+
+    names: Strings  # each of them once
+    values: Floats
+
+
 @dataclass(frozen=True, kw_only=True)
 class Audit:
     """Everything that one audit found."""
@@ -804,3 +816,5 @@ class Audit:
     more_exposed: Sequence[MoreExposed] = ()
     groups: GroupFindings | None = None
     trajectories: Sequence[Trajectory] = ()
+    # By attack, kind of model and figure: of figures over all parties that stored scores do not give.
+    errors: Mapping[tuple[str, str, str], UnitErrors] = field(default_factory=dict)

@@ -108,6 +108,10 @@ def needed_in_file(
 # ------------------------------------------------------------------ the data, and who is in them
 
 
+def _aside(party: str, evaluation: int, calibration: int) -> str:
+    return f"{party} has {evaluation} to report on and {calibration} to set thresholds"
+
+
 DATA: dict[str, Wording] = {
     "unlabelled": "{rows} of {of} rows of {file} have no label: left out.",
     "cells-filled": lambda file, cells: (
@@ -115,13 +119,23 @@ DATA: dict[str, Wording] = {
         f"{_names([f'{name!r} ({filled})' for name, filled in cells.items()])}."
     ),
     "decimal-commas": lambda file, columns: f"Commas were read as decimal points in {file}: {_quoted(columns)}.",
-    "numbered-column": lambda file, columns: (
-        f"Every row of {file} has another whole number in {_quoted(columns)}: if that names records, use data.id or "
-        "data.drop."
+    "cell-flattens": lambda file, rows: (
+        f"A number in {file} is more than a hundred times as far from the middle of its column as all others are from "
+        "each other, so that these become nearly alike: "
+        f"{_names([f'{name!r} in row {row}' for name, row in rows.items()])}. "
+        "Correct it, or empty the cell and set data.impute."
     ),
     "ids-learnt": lambda columns: f"Learnt from, though they look like ids (data.keep_ids): {_quoted(columns)}.",
     "single-record": lambda people, of, sessions: (
         f"{people:,} of {of:,} people have a single {'session' if sessions else 'record'}: left out on both sides."
+    ),
+    "few-aside": lambda parties: (
+        f"Hardly any non-members: {_names([_aside(name, *counts) for name, counts in parties.items()])}. What is said "
+        "of such a party alone rests on these few."
+    ),
+    "in-several-parties": lambda people, of: (
+        f"{people:,} of {of:,} people have records at several parties. Each has one role in all of them: nobody whom "
+        "one party trained on is another party's non-member."
     ),
     "coins-split": (
         "federation.coins = true flips a coin for each record, so that people may have records on both sides "
@@ -182,6 +196,14 @@ def _search_time(records: int, queries: int, per_second: float, given_up: float)
     )
 
 
+def _layers_unseen(layers: list[str], share: float, attacks: list[str]) -> str:
+    some = [layer or "the model itself" for layer in layers[:5]] + [f"{len(layers) - 5} more"][: len(layers) > 5]
+    return (
+        f"{100 * share:.2g} % of the trained weights are not looked at by {_names(attacks)}: the gradients of single "
+        f"records are slow there ({_names(some)})."
+    )
+
+
 READERS = {  # by section of [audit]
     "fusion": "fusion",
     "reference": "lira or another attack with reference models",
@@ -198,6 +220,7 @@ LEFT_OUT: dict[str, Wording] = {
     "vantages-idle": lambda vantages: f"Left out (none of the attacks can run from there): {_names(vantages)}.",
     "attacks-unfit": lambda why, attacks: f"Left out ({why}): {_names(attacks)}.",
     "slow-gradients": "{why}.",
+    "layers-unseen": _layers_unseen,
     "fpr-left-out": lambda **data: f"{needed_for_fpr(**data)}: it is left out.",
     "few-to-calibrate": lambda left, needed, attacks: (
         f"Left out (fitted on half of the calibration records, which leaves {left} of {needed} needed): "
@@ -859,6 +882,10 @@ LINES: dict[str, Wording] = {
     "late-reply": "round {round}: the answer of {party} came in round {now}, and is left out",
     "old-model-kept": "round {round}: models arrived, and the strategy kept the old one",
     "array-records": "round {round}, {party}: {records} array records in place of one, left out",
+    "no-model": lambda round, party, why, todo, kept: (
+        f"round {round}: what {party} sent is no model of the task, so "
+        f"{'no attack on it will find anything' if kept else 'it is not audited'}: {why}. {todo}"
+    ),
     "party-twice": lambda round, party, same: (
         f"round {round}: {party} answered twice, {'the same both times' if same else 'and differently'}: the first is "
         "kept"
@@ -880,6 +907,9 @@ LINES: dict[str, Wording] = {
         "starts over"
     ),
     "node-restarted": "this node was restarted after round {round}: its audit goes on from what is on disk",
+    "never-left": (
+        "round {round} never left this party: the process that began it ended before the audit of its update"
+    ),
     "first-seen": (
         "round {round} is the first that this audit saw: the party was not asked before, or its node was restarted "
         "without the folder of its memory"
