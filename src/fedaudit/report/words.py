@@ -26,6 +26,7 @@ from fedaudit.stats.wording import (
     value_text,
 )
 from fedaudit.types import AuditResult, Curve, Estimate, Headline, Tone
+from fedaudit.words import words
 from fedaudit.words.headlines import blind_auc, interval
 
 
@@ -180,7 +181,32 @@ def verdict(results: Results) -> list[str]:
     for found in findings(results):  # where nothing was found, the sentence begins with that
         graded = f"{found.headline.grade}. ".capitalize() if found.tone in ("found", "weak") else ""
         quoted += [f"{graded}{found.sentence}", *([found.headline.most_exposed] if found.headline.most_exposed else [])]
-    return [*preface(results), *quoted, *usefulness(results), *summed_up(results)]
+    return [*preface(results), *quoted, *beside_findings(results), *summed_up(results)]
+
+
+def beside_findings(results: Results) -> list[str]:
+    """What bears on all findings: what the model is worth, and which attacks that may find more were not run."""
+    return [*usefulness(results), *not_run(results)]
+
+
+LEADS, FOLLOWS = ("unmix", "subject-unmix"), ("matched-filter", "subject-matched")
+
+
+def not_run(results: Results) -> list[str]:
+    """Strong attacks that cost too much to be run unasked, with their price; and unmix, which `plan` recommends, where
+    nobody tried it."""
+    dear = [words(one) for one in results.all_told() if one.code == "attacks-dear"]
+    audit = results.run.config.get("audit")
+    by_name = isinstance(audit, Mapping) and audit.get("attacks")
+    tried = {entry.attack for entry in pooled(results)} | {one.attack for one in results.failed}
+    everybody = all(headline.grade in ("nearly everybody", None) for headline in headlines(results))
+    if dear or by_name or everybody or not results.run.config or tried & {*LEADS} or not tried & {*FOLLOWS}:
+        return dear
+    lead = LEADS[about_people(results)]
+    return [
+        f"{lead} was not run. It finds about as much as the matched filter or more, in narrow models much more, and "
+        f"costs more than a local epoch a round (docs/unmix.md): name it in audit.attacks."
+    ]
 
 
 def usefulness(results: Results) -> list[str]:

@@ -125,7 +125,9 @@ def _told(headline: Headline, scene: Scene) -> Headline:
         figures = [(attack, e) for attack, own in seen_figures(headline, scene) for e in own.values()]
         bounded = slight(e for _, e in figures)
         graded = "a little" if bounded else "at least a little"
-        details += [] if bounded else _how_much(figures)
+        own = headline.estimates.get(name or "")
+        others = [(attack, e) for attack, e in figures if own is None or (e.high or 0.0) > (own.high or 1.0)]
+        details += [] if bounded else _how_much(others)  # the interval of the quoted one is there already
     return replace(headline, sentence=sentence, tone=tone, grade=graded, details=tuple(details))
 
 
@@ -151,7 +153,7 @@ def _how_much(figures: Sequence[tuple[str, Estimate]]) -> list[str]:
     high, attack = max(areas, default=(0.0, ""))
     if high > SLIGHT_AUC:
         return [f"How much is not settled: the intervals allow that {attack} has an AUC of up to {high:.3f}."]
-    return ["How much is not settled: no share that can be picked out was measured for all parties."]
+    return []
 
 
 def _nouns(headline: Headline, entry: AuditResult | None, name: str | None) -> tuple[str, str, str, str]:
