@@ -226,7 +226,7 @@ def rounds(module: nn.Module, forward: Callable[..., Tensor] | None, x: np.ndarr
     try:
         with tempfile.TemporaryDirectory() as folder:
             recording = fedaudit.record(
-                module, game, out=folder, rounds=2, forward=forward, vantages=["client"], max_cost=1.0
+                module, game, out=folder, rounds=2, forward=forward, vantages=["server"], max_cost=1.0
             )
             row["opening"] = time.perf_counter() - began
             with recording as audit:
