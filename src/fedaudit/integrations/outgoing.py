@@ -100,7 +100,7 @@ def _why(received: State, sent: State, task: Task | None, members: Records | Non
     return _misfit(received, sent, task, members, whole)
 
 
-def _misfit(received: State, sent: State, task: Task, members: Records, whole: "Kept | None") -> str:
+def _misfit(received: State, sent: State, task: Task, members: Records, whole: "WeightShare | None") -> str:
     """What the party's own members show. They were trained on, so that a model fits them better than before."""
     few = members.take(np.linspace(0, len(members) - 1, min(len(members), ASKED)).astype(int))
 
@@ -124,7 +124,7 @@ def _misfit(received: State, sent: State, task: Task, members: Records, whole: "
 
 
 @dataclass(frozen=True)
-class Kept:
+class WeightShare:
     """The multiple of the received weights in what is sent; `rest`: the norm of everything else, in multiples of the
     received weights' norm; `error`: by how much the share varies where the rest has a random direction."""
 
@@ -141,7 +141,7 @@ class Kept:
         return self.share + SURE * self.error
 
 
-def _kept(received: State, sent: State, names: list[str]) -> Kept | None:
+def _kept(received: State, sent: State, names: list[str]) -> WeightShare | None:
     """None where the received weights are all zero: then nothing could be left of them."""
     pairs = [(received[name].astype(np.float64).ravel(), sent[name].astype(np.float64).ravel()) for name in names]
     total, count = sum(float(one @ one) for one, _ in pairs), sum(one.size for one, _ in pairs)
@@ -149,7 +149,7 @@ def _kept(received: State, sent: State, names: list[str]) -> Kept | None:
         return None
     share = sum(float(one @ other) for one, other in pairs) / total
     rest = float(np.sqrt(sum(float(np.sum((other - share * one) ** 2)) for one, other in pairs) / total))
-    return Kept(share, rest, rest / float(np.sqrt(count)))
+    return WeightShare(share, rest, rest / float(np.sqrt(count)))
 
 
 def _weights(received: State, task: Task | None) -> list[str]:
