@@ -229,7 +229,7 @@ def settled(request: Request, task: Checkable | None) -> Settings:
         weights_per_member=weights_per_member(task, game, layer, "coins" in settings.asked),
         filter_share=filter_share(task, layer),
     )
-    if request.ours is None and not request.named:
+    if not request.named:
         settings = that_calibrate(settings, game)
     return settings
 
