@@ -9,6 +9,8 @@
 When the block ends, results.json, scores.parquet and report.html are in `out`.
 """
 
+import logging
+import os
 import random
 import signal
 import threading
@@ -47,6 +49,8 @@ def record(
     stay, and the new ones are written to the folder `audit` in it. The other arguments are those of `AuditOptions`.
     """
     forward = options.get("forward")
+    if told := crowded():
+        logging.getLogger("fedaudit").warning("fedaudit: %s", told)
     with in_python(), apart():
         if not isinstance(out, str | Path):
             raise FedauditError("bad-value", f"out={out!r}: a folder is needed", "Give its path.")
@@ -149,6 +153,26 @@ class Recording:
         session = self.session
         told = session.gaps if session.closed else [gap("unfinished")]
         return session.document or not_audited(self.out.name, told, session.last)
+
+
+CROWDED = 1.5  # processes that want to run, for each processor
+
+
+def crowded() -> str:
+    """What is to be said where torch's threads wait for each other on processors that do other work. Nothing is set:
+    the threads are the training's own, and their number may change the last digit of a sum."""
+    try:
+        load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):  # of systems that do not say
+        return ""
+    threads = torch.get_num_threads()
+    if threads < 2 or load <= CROWDED * cores:
+        return ""
+    return (
+        f"{load:.0f} processes share {cores} processors, and torch uses {threads} threads, which wait for each other: "
+        "training and audit may take many times as long as with one. Set OMP_NUM_THREADS=1 before Python starts, or "
+        "call torch.set_num_threads(1)."
+    )
 
 
 # ------------------------------------------------------------------ leaving everything as it was found

@@ -87,6 +87,10 @@ class AuditOptions(PartyOptions, total=False):
 OF_THE_CALLER = ("strict", "forward", "exchanged", "sends", "vocabulary")  # what no configuration has in this form
 OF_ITS_OWN = ("track",)  # a section, not a part of [audit]
 FEDERATION = ("rounds", "seed", "local_epochs")  # in a configuration these stand there, the rest in [audit]
+WITHOUT_TORCH = (
+    f"A model without torch (scikit-learn, xgboost, JAX) is given as an object with {', '.join(OFFERED.values())}, "
+    "or as its class."
+)
 OURS_ALONE = "Use `fedaudit run`, or leave it out."
 
 
@@ -261,9 +265,14 @@ def as_task(
         return task
     if not callable(given):
         what = f"{name} is a {type(given).__name__}, which is no torch.nn.Module and cannot make one"
-        raise FedauditError("no-model", what, f"A model without torch has {', '.join(OFFERED.values())}.")
-    with torch.random.fork_rng(devices=[]):  # building a model must not move the training's random numbers
-        own = with_forward(module_of(given, name, rows.x.shape[1:], labels, {}).cpu(), forward)
+        raise FedauditError("no-model", what, WITHOUT_TORCH)
+    try:
+        with torch.random.fork_rng(devices=[]):  # building a model must not move the training's random numbers
+            own = with_forward(module_of(given, name, rows.x.shape[1:], labels, {}).cpu(), forward)
+    except FedauditError as error:
+        if error.code == "model-factory":  # the class of an estimator, or what makes one
+            raise FedauditError(error.code, error.what, f"{error.todo} {WITHOUT_TORCH}") from error.__cause__
+        raise
     if not labels:
         return TorchTask(lambda: copy.deepcopy(own), 0, exchanged=exchanged)
     try:
