@@ -7,6 +7,7 @@ import numpy as np
 
 from docs.coverage_worlds import NORMAL, Rng, Shots, shot
 from fedaudit.stats import Block, auc, auc_difference, over_runs, tpr_at_fpr, tpr_difference
+from fedaudit.stats.intervals import of_sum
 from fedaudit.stats.paired import errors_behind
 from fedaudit.types import Estimate, Floats, Ints
 
@@ -62,7 +63,7 @@ class Trained:
                 found.append(tpr_difference(blocks, others, self.fpr))
             name = found[-1].name.removesuffix("-difference")
             one, two = errors_behind(name, blocks), errors_behind(name, others)
-            errors.append(one.minus(two) if one and two else None)
+            errors.append(of_sum(one, two, -1.0) if one and two else None)
         truth = self.truth(self.shift) - (0.0 if self.ahead is None else self.truth(self.shift - self.ahead))
         least = 0.0 if self.ahead is None else -1.0
         alone = over_runs([replace(e, low=e.value, high=e.value) for e in found], least)

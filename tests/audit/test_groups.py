@@ -241,3 +241,40 @@ def test_people_are_named_by_the_records_that_they_have_not_by_those_that_the_ad
     out = {one.group for one in found.groups.results if one.stands_out}
     assert out == {Subgroup("records", "4-7")}
     assert found.headlines[0].most_exposed.startswith("People with 4 to 7 records stand out")
+
+
+def test_a_party_that_is_a_group_as_well_is_judged_alike_as_both(tmp_path: Path) -> None:
+    """It was more exposed than the others, and none of eight groups stood out, the same party among them."""
+    exposed = 0
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        site = np.repeat(np.arange(3), [500, 500, 400])
+        x = rng.normal(size=(len(site), 12))
+        y = np.where(site == 2, rng.integers(0, 2, len(site)), x[:, 0] > 0).astype(int)
+        np.savez(tmp_path / "d.npz", x=x, y=y, attribute=site)
+        config = worlds.config(
+            data={"name": "npz", "path": str(tmp_path / "d.npz")},
+            federation={
+                "partition": "column",
+                "column": "attribute",
+                "parties": 3,
+                "rounds": 6,
+                "local_epochs": 10,
+                "lr": 0.01,
+                "seed": seed,
+            },
+            audit={"attacks": ["loss"]},
+        )
+        found = worlds.watch(prepare(config))
+        assert found.groups is not None
+        by_party = {(one.party[-1], one.vantage, one.model) for one in found.more_exposed}
+        by_group = {
+            (one.group.value, one.vantage, one.model)
+            for one in found.groups.results
+            if one.group.kind == "attribute"
+            and (one.beyond["auc"].low or 0.0) > 0
+            and (one.inside["auc"].low or 0.0) > 0.5
+        }
+        assert by_party == by_group
+        exposed += len(by_party)
+    assert exposed

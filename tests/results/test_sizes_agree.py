@@ -79,7 +79,7 @@ def perfect_run(folder: Path, parties: int, calibration: int, fpr: float, attack
 def planned(run: Run, left: int, fpr: float, column: int) -> int:
     """How many each party needs by the plan's table for local models; its last column says how many are missing."""
     k = len(run.game.parties)
-    rows = plan(k * MEMBERS, k * left, k * EVALUATION, [fpr], parties=k)[1 if k > 1 else 0][1]
+    rows = plan(k * MEMBERS, k * left, k * EVALUATION, [fpr], parties=k).tables[1 if k > 1 else 0][1]
     needed = int(rows[0].cells()[column].replace(",", ""))
     missing = rows[0].cells()[4].partition("none: ")[2].partition(" too few")[0].replace(",", "")
     if column == 2:

@@ -447,7 +447,11 @@ def test_a_share_that_is_certain_at_another_rate_is_graded_and_its_rate_is_named
 def test_what_is_only_known_to_be_better_than_guessing_says_that_the_rest_is_open() -> None:
     told = said(of(PRIMARY, True, (0.08, 0.0, 0.3), (0.55, 0.52, 0.58)))
     assert told.startswith("at least a little ")
-    assert f"How much is not settled: the intervals allow that {PRIMARY} picks out up to 30.0 %" in told
+    assert "How much any party that sees the global models can pick out is not settled: 8.0 %" in told
+    wide = of("loss", False, (0.02, 0.0, 0.4), (0.5, 0.45, 0.55))
+    quoted = chosen({"client": [of(PRIMARY, True, (0.08, 0.0, 0.3), (0.55, 0.52, 0.58)), wide]}, 2)
+    (headline,) = worded(quoted.headlines, Scene([pooled("loss", wide.estimates)], 5, quoted.name))
+    assert "the intervals allow that loss picks out up to 40.0 %" in " ".join(headline.details)
 
 
 def test_an_interval_above_chance_that_the_shared_error_takes_back_is_not_settled() -> None:

@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 from fedaudit.stats import Block, auc, over_runs, tpr_at_fpr
-from fedaudit.stats.intervals import UnitErrors, in_common
+from fedaudit.stats.intervals import in_common, of_sum
 from fedaudit.stats.paired import errors_behind
-from fedaudit.types import Doubt, Estimate
+from fedaudit.types import Doubt, Estimate, UnitErrors
 
 
 def run(value: float, half: float) -> Estimate:
@@ -177,7 +177,7 @@ def test_runs_that_find_everybody_are_as_certain_as_one_of_them() -> None:
 def test_the_errors_of_a_difference_are_joined_by_name() -> None:
     one = UnitErrors(np.array(["a", "b"]), np.array([1.0, 2.0]))
     two = UnitErrors(np.array(["b", "c"]), np.array([0.5, 4.0]))
-    gap = one.minus(two)
+    gap = of_sum(one, two, -1.0)
     assert dict(zip(gap.names.tolist(), gap.values.tolist(), strict=True)) == {"a": 1.0, "b": 1.5, "c": -4.0}
     assert in_common([one, one]) == pytest.approx(1.0)
     assert in_common([one, UnitErrors(np.array(["c"]), np.array([1.0]))]) == 0.0

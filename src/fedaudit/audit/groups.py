@@ -140,14 +140,22 @@ def _large_alone(game: Game, among: Bools) -> bool:
     return all((side.sum() if whose is None else len(np.unique(whose[side]))) >= LEAST for side in sides)
 
 
+def comparisons(case: Case, parts: Grouping) -> int:
+    """How many share the error, in all places together: each group by its AUC and its TPR, and each party by its AUC. A
+    party may be a group as well, and one correction for both keeps the two from contradicting each other."""
+    figures = 2 if HEADLINE_FPR in case.fprs else 1
+    parties = [len(case.parties(model)) for _, model in case.settings.watched()]
+    return sum(figures * len(parts.groups) + (many if many > 1 else 0) for many in parties)
+
+
 def compared_groups(case: Case, parts: Grouping) -> GroupFindings | None:
     """By the primary attack of each vantage; None where there is no group to be looked at."""
     if not (parts.groups or parts.too_small or parts.too_many):
         return None
     settings, fpr = case.settings, HEADLINE_FPR if HEADLINE_FPR in case.fprs else None
     watched = settings.watched()
-    comparisons = len(parts.groups) * len(watched) * (1 if fpr is None else 2)
-    confidence = 1 - (1 - settings.confidence) / max(comparisons, 1)
+    sharing = comparisons(case, parts)
+    confidence = 1 - (1 - settings.confidence) / max(sharing, 1)
     found: list[GroupResult] = []
     for vantage, model in watched:
         attack = case.primary(vantage)
@@ -171,7 +179,7 @@ def compared_groups(case: Case, parts: Grouping) -> GroupFindings | None:
             )
     return GroupFindings(
         looked_at=list(parts.groups),
-        comparisons=comparisons,
+        comparisons=sharing,
         confidence=settings.confidence,
         results=found,
         too_small=parts.too_small,

@@ -91,6 +91,9 @@ def _unwritten(name: str, value: Any) -> bool:
     return name in UNWRITTEN and value == default and same_kind
 
 
+NOTHING_LEFT = "members + nonmembers must leave a part for calibration (their sum below 1)"
+
+
 class FederationSection(Section):
     """[federation] who trains, and how. Fractions are of each party's records; the rest is used to calibrate
     thresholds.
@@ -117,9 +120,15 @@ class FederationSection(Section):
         None,
         description='partition "column": label, subject or an attribute; parties are named after its values',
     )
-    members: Fraction = Field(0.3, description="the fraction of its records (people) that a party trains on")
-    nonmembers: Fraction = Field(
-        0.3, description="the fraction that is held out and reported on; the rest sets thresholds"
+    members: Fraction | None = Field(
+        None,
+        description="the fraction of its records (people) that a party trains on; not set: 0.3, or 0.6 where there are "
+        "fewer than 1,000 in all",
+    )
+    nonmembers: Fraction | None = Field(
+        None,
+        description="the fraction that is held out and reported on; the rest sets thresholds; not set: 0.3, or 0.15 "
+        "where there are fewer than 1,000 in all",
     )
     member_subjects: Fraction | None = Field(
         None, description='partition "subjects": the fraction of subjects that are trained on'
@@ -192,8 +201,8 @@ class FederationSection(Section):
 
     @model_validator(mode="after")
     def _calibration_is_left(self) -> "FederationSection":
-        if self.members + self.nonmembers >= 1:
-            raise ValueError("members + nonmembers must leave a part for calibration (their sum below 1)")
+        if (self.members or 0.0) + (self.nonmembers or 0.0) >= 1:
+            raise ValueError(NOTHING_LEFT)
         if (self.member_subjects or 0) + self.outsiders >= 1:
             second = "held_out" if self.nonmember_subjects is None else "nonmember_subjects"
             raise ValueError(f"member_subjects + {second} must leave subjects for calibration (their sum below 1)")
@@ -203,6 +212,13 @@ class FederationSection(Section):
                 "partition = 'subjects' for one coin a person"
             )
         return self
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """The fractions that are trained on and reported on, once the data have decided what is not set."""
+        assert self.members is not None
+        assert self.nonmembers is not None
+        return self.members, self.nonmembers
 
     @property
     def step(self) -> float:
@@ -278,6 +294,11 @@ class AuditSection(Section):
         None,
         description='see `fedaudit list attacks`; options: { name = "fta", degree = 2 } or [[audit.attacks]]; '
         "not set: all that cost at most one local epoch a round",
+    )
+    max_cost: Positive | None = Field(
+        None,
+        description="local epochs a round that the audit may take: the strongest attacks stay that fit; not set: one "
+        "for each attack that nobody asked for by name",
     )
     fpr: Annotated[tuple[Fraction, ...], Once] | None = Field(
         None, description="false-positive rates; not set: 0.001 and 0.01, if there are enough records to calibrate them"
@@ -427,6 +448,12 @@ class Config(Section):
     def splitting(self, people: bool | None) -> "Config":
         """The same with `split_subjects` decided, or, where records are nobody's, without it."""
         return self.model_copy(update={"federation": self.federation.model_copy(update={"split_subjects": people})})
+
+    def sharing(self, members: float | None, nonmembers: float | None) -> "Config":
+        """The same with these shares where none are set."""
+        usual, federation = {"members": members, "nonmembers": nonmembers}, self.federation
+        unset = {name: share for name, share in usual.items() if getattr(federation, name) is None}
+        return self.model_copy(update={"federation": federation.model_copy(update=unset)})
 
     def asking(self, unit: Literal["record", "subject"] | None, fresh: float | None) -> "Config":
         """The same with the unit of the game decided, and which records of people the adversary has."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.config.schema import FederationSection
+from fedaudit.config.schema import NOTHING_LEFT, FederationSection
 from fedaudit.data import subjects
 from fedaudit.data.records import contents
 from fedaudit.errors import FedauditError, suggest
@@ -18,7 +18,13 @@ LABEL, SUBJECT = "label", "subject"  # columns that are no attributes
 DOCUMENT = "document"  # the attribute, and the session, of records that are parts of one text
 FEW_PEOPLE = "few-people"  # the code of what is said then
 LEAST = 10  # records of a party: fewer cannot be split into members and two kinds of non-members
+UNKNOWN = -1  # the code of an attribute that a record lacks
 LONGEST = 60  # characters of a value that names a party
+# Members and evaluation non-members, where nothing is set. An audit of a model that was trained on a third of the data
+# says little about one that is trained on all of them, and most of all where they are few. With fewer than FEW records
+# no split could show much at a FPR of 1 % (a lower end takes 368 that set thresholds), so nothing is lost there by
+# training on more; what can be shown at 5 % and by the AUC is nearly the same (`stats.plan`; docs/start-csv.md).
+SHARES, SHARES_OF_FEW, FEW = (0.3, 0.3), (0.6, 0.15), 1000
 
 Parts = dict[str, Ints]  # the rows that each party holds, by its name
 
@@ -36,7 +42,7 @@ def build(dataset: Dataset, federation: FederationSection, rng: np.random.Genera
         raise FedauditError("empty-set", what, "Use fewer parties, or more data.")
     whole = records.subject is not None and not federation.split_subjects
     if federation.partition == "column" and unit == "subject":
-        return game_about_people(dataset, federation, (federation.members, federation.nonmembers), rng)
+        return game_about_people(dataset, federation, shares_of(federation, records), rng)
     if federation.partition == "subjects":
         assert federation.member_subjects is not None
         shares = federation.member_subjects, federation.outsiders
@@ -56,10 +62,10 @@ def build(dataset: Dataset, federation: FederationSection, rng: np.random.Genera
     else:
         parts = iid(records, parties, rng)
     if federation.coins:
-        return game_of_coins(records, parts, (federation.members, federation.nonmembers), rng)
+        return game_of_coins(records, parts, shares_of(federation, records), rng)
     if whole:
-        return game_of_people(records, parts, (federation.members, federation.nonmembers), rng)
-    return game(records, parts, federation.members, federation.nonmembers, rng)
+        return game_of_people(records, parts, shares_of(federation, records), rng)
+    return game(records, parts, *shares_of(federation, records), rng)
 
 
 def _whole_documents(dataset: Dataset, federation: FederationSection, rng: np.random.Generator) -> Game:
@@ -79,6 +85,23 @@ def _whole_documents(dataset: Dataset, federation: FederationSection, rng: np.ra
         raise FedauditError(FEW_PEOPLE, f"{what} for {federation.parties} parties", "Use fewer parties.") from None
     rows = replace(found.candidates.rows, subject=records.subject)
     return replace(found, candidates=replace(found.candidates, rows=rows, subject=records.subject))
+
+
+def shares_of(federation: FederationSection, records: Records) -> tuple[float, float]:
+    """What is trained on and reported on: as the configuration says, or as is usual for so many records; people, where
+    they are known and not split."""
+    people = None if federation.split_subjects else records.subject
+    many = len(records) if people is None else len(np.unique(people))
+    few = many < FEW and not federation.coins  # with coins half of what the shares add up to is trained on
+    members, nonmembers = SHARES_OF_FEW if few else SHARES
+    found = (
+        members if federation.members is None else federation.members,
+        nonmembers if federation.nonmembers is None else federation.nonmembers,
+    )
+    if sum(found) >= 1:
+        todo = f"Set federation.members and nonmembers: not set, they are {members:g} and {nonmembers:g} of these data."
+        raise FedauditError("fractions", NOTHING_LEFT, todo)
+    return found
 
 
 # ------------------------------------------------------------------ who holds what
@@ -119,6 +142,9 @@ def by_column(dataset: Dataset, parties: int, column: str) -> Parts:
     The parties bear the values' names. Those of people stay numbered: what people read names nobody.
     """
     values, rows, counts = np.unique(column_of(dataset.records, column), return_inverse=True, return_counts=True)
+    if column != LABEL and values.dtype.kind in "iu" and values[0] == UNKNOWN:
+        what = f"column {column!r} is empty in {counts[0]} of {len(rows)} records, and no party is known to hold them"
+        raise FedauditError("column-empty", what, "Fill it in, or take these records out of the file.")
     if len(values) < parties:
         raise FedauditError(
             "column-values",
@@ -143,9 +169,9 @@ def by_column(dataset: Dataset, parties: int, column: str) -> Parts:
 def _text(dataset: Dataset, column: str, value: float) -> str:
     """A value as it was written, in one line; with the name of its column if it is a number or a single letter."""
     known = dataset.values.get(column)
-    text = "unknown" if value == -1 and column != LABEL else f"{value:g}" if known is None else known[int(value)]
+    text = f"{value:g}" if known is None else known[int(value)]
     text = " ".join(text.split())[:LONGEST]
-    alone = len(text) > 1 and text != "unknown" and any(map(str.isalpha, text))
+    alone = len(text) > 1 and any(map(str.isalpha, text))
     return text if alone else f"{column} {text}"
 
 
@@ -166,7 +192,7 @@ def by_person(records: Records, parties: int, rng: np.random.Generator) -> Parts
 
 
 def column_of(records: Records, column: str) -> NDArray[Any]:
-    """`label`, `subject`, or one of the data set's attributes (unknown, -1, counts as a value)."""
+    """`label`, `subject`, or one of the data set's attributes."""
     known: dict[str, NDArray[Any]] = dict(records.attributes)
     if records.y.ndim == 1:
         known[LABEL] = records.y

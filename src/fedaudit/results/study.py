@@ -20,11 +20,11 @@ from fedaudit.results.document import Document
 from fedaudit.results.run_errors import NOT_KNOWN, RunErrors, errors_of_run
 from fedaudit.results.schema import read_file, save_as
 from fedaudit.stats import over_runs
-from fedaudit.stats.intervals import UnitErrors
+from fedaudit.stats.intervals import of_sum
 from fedaudit.stats.strongest import quoted_figures
 from fedaudit.stats.wording import several_kinds, value_of
 from fedaudit.trace import journal
-from fedaudit.types import AuditResult, Estimate, Headline
+from fedaudit.types import AuditResult, Estimate, Headline, UnitErrors
 from fedaudit.types.stored import Many, Whole
 
 if TYPE_CHECKING:
@@ -109,9 +109,10 @@ def found_in(directory: Path, cell: str) -> tuple[Document | None, str]:
     if not (folder / results.RESULTS).is_file():
         return None, ""
     try:
-        found, scores = results.load(folder), folder / results.SCORES
-        if scores.is_file():
-            journal.verify(scores, journal.checksum_of(scores))
+        found = results.load(folder)
+        for file in (folder / results.SCORES, folder / results.ERRORS):
+            if file.is_file():
+                journal.verify(file, journal.checksum_of(file))
     except FedauditError as error:
         if error.code not in DAMAGED:
             raise
@@ -337,7 +338,7 @@ def _differences(
             difference = risk_difference(places[0], places[1], metric)
             if difference is not None and difference.value is not None:
                 one, two = (o.errors.of(entry.attack, entry.model, entry.estimates[metric]) for o, entry in pair)
-                yield difference, one.minus(two) if one and two else None
+                yield difference, of_sum(one, two, -1.0) if one and two else None
 
 
 def _others(overrides: Mapping[str, Any], key: str) -> str:

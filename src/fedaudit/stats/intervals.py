@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from statistics import NormalDist
 
@@ -13,7 +13,7 @@ from scipy import optimize, special
 
 from fedaudit.errors import FedauditError
 from fedaudit.stats.blocks import Groups, design_effect, effective_subjects, numbered
-from fedaudit.types import MOST_NAMED, Bools, Estimate, Floats, Missing
+from fedaudit.types import MOST_NAMED, Bools, Estimate, Floats, Missing, UnitErrors
 
 
 def clopper_pearson(k: float, n: float, alpha_low: float, alpha_high: float) -> tuple[float, float]:
@@ -202,17 +202,23 @@ def _variance(hits: Bools | Floats) -> float:
 # to no spread, so no end is closer than errors that have nothing in common would allow: half-width / sqrt(runs).
 
 
-@dataclass(frozen=True)
-class UnitErrors:
-    """What each record, or person, adds to the error of an estimate."""
+def of_units(names: Sequence[Groups], values: Sequence[Floats]) -> UnitErrors:
+    """Added up by name."""
+    unique, numbers = np.unique(np.concatenate(names), return_inverse=True)
+    return UnitErrors(unique, np.asarray(np.bincount(numbers, np.concatenate(values), len(unique)), np.float64))
 
-    names: Groups  # each of them once
-    values: Floats
 
-    def minus(self, other: UnitErrors) -> UnitErrors:
-        """Of the first estimate minus the second."""
-        names, (one, two) = _joined([self, other])
-        return UnitErrors(names, one - two)
+def of_share(hits: Sequence[Bools | Floats], names: Sequence[Groups], weight: float = 1.0) -> UnitErrors:
+    """Of the share of hits over all groups together."""
+    total = sum(map(len, hits))
+    share = sum(float(np.sum(own)) for own in hits) / max(total, 1)
+    return of_units(names, [weight * (np.asarray(own, np.float64) - share) / max(total, 1) for own in hits])
+
+
+def of_sum(one: UnitErrors, two: UnitErrors, weight: float = 1.0) -> UnitErrors:
+    """Of the first estimate plus `weight` times the second."""
+    names, (first, second) = _joined([one, two])
+    return UnitErrors(names, first + weight * second)
 
 
 def _joined(errors: Sequence[UnitErrors]) -> tuple[Groups, Floats]:

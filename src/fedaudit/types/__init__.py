@@ -96,12 +96,15 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a party sends: its model, how many records it was trained on, and how long one local epoch took."""
+    """What a party sends: its model, how many records it was trained on, and how long one local epoch took.
+
+    `is_model` is False where that is no model of the task: it is recorded, and nobody attacks it."""
 
     state: State
     examples: int
     epoch_seconds: float
     metrics: tuple[str, ...] = ()  # the names of figures that came with it
+    is_model: bool = True
 
 
 class PlainModel(Protocol):
@@ -727,7 +730,7 @@ class MoreExposed:
     value: Number
     low: Number
     high: Number
-    confidence: Annotated[Number, Field(description="for all parties together")]
+    confidence: Annotated[Number, Field(description="for all parties and groups together")]
 
 
 @dataclass(frozen=True)
@@ -768,7 +771,10 @@ class GroupFindings:
     """All groups that were looked at. They follow from the records and the sizes, never from scores."""
 
     looked_at: Many[Subgroup]
-    comparisons: Annotated[Count, Field(description="that share the error: groups, places, and two figures of each")]
+    comparisons: Annotated[
+        Count,
+        Field(description="that share the error, in all places: two figures of each group, and the AUC of each party"),
+    ]
     confidence: Annotated[Number, Field(description="of all intervals together")]
     results: Many[GroupResult]
     too_small: Annotated[Many[Subgroup], if_any("named, and not shown")] = ()
@@ -789,6 +795,14 @@ class Trajectory:
     fewest_others: Annotated[Count, Field(description="in the round with the fewest")]
 
 
+@dataclass(frozen=True)
+class UnitErrors:
+    """What each record, or person, adds to the error of an estimate."""
+
+    names: Strings  # each of them once
+    values: Floats
+
+
 @dataclass(frozen=True, kw_only=True)
 class Audit:
     """Everything that one audit found."""
@@ -796,6 +810,7 @@ class Audit:
     results: Sequence[AuditResult]
     headlines: Sequence[Headline]
     accuracy: Mapping[str, Estimate]
+    commonest: float | None = None  # what always naming the commonest label is right on, of evaluation non-members
     warnings: Sequence[Notice]
     notices: Sequence[Notice] = ()
     failed: Mapping[str, str] = field(default_factory=dict)  # attacks without a result, and why
@@ -804,3 +819,5 @@ class Audit:
     more_exposed: Sequence[MoreExposed] = ()
     groups: GroupFindings | None = None
     trajectories: Sequence[Trajectory] = ()
+    # By attack, kind of model and figure: of figures over all parties that stored scores do not give.
+    errors: Mapping[tuple[str, str, str], UnitErrors] = field(default_factory=dict)

@@ -108,6 +108,10 @@ def needed_in_file(
 # ------------------------------------------------------------------ the data, and who is in them
 
 
+def _aside(party: str, evaluation: int, calibration: int) -> str:
+    return f"{party} has {evaluation} to report on and {calibration} to set thresholds"
+
+
 DATA: dict[str, Wording] = {
     "unlabelled": "{rows} of {of} rows of {file} have no label: left out.",
     "cells-filled": lambda file, cells: (
@@ -115,13 +119,19 @@ DATA: dict[str, Wording] = {
         f"{_names([f'{name!r} ({filled})' for name, filled in cells.items()])}."
     ),
     "decimal-commas": lambda file, columns: f"Commas were read as decimal points in {file}: {_quoted(columns)}.",
-    "numbered-column": lambda file, columns: (
-        f"Every row of {file} has another whole number in {_quoted(columns)}: if that names records, use data.id or "
-        "data.drop."
+    "cell-flattens": lambda file, rows: (
+        f"A number in {file} is more than a hundred times as far from the middle of its column as all others are from "
+        "each other, so that these become nearly alike: "
+        f"{_names([f'{name!r} in row {row}' for name, row in rows.items()])}. "
+        "Correct it, or empty the cell and set data.impute."
     ),
     "ids-learnt": lambda columns: f"Learnt from, though they look like ids (data.keep_ids): {_quoted(columns)}.",
     "single-record": lambda people, of, sessions: (
         f"{people:,} of {of:,} people have a single {'session' if sessions else 'record'}: left out on both sides."
+    ),
+    "few-aside": lambda parties: (
+        f"Hardly any non-members: {_names([_aside(name, *counts) for name, counts in parties.items()])}. What is said "
+        "of such a party alone rests on these few."
     ),
     "in-several-parties": lambda people, of: (
         f"{people:,} of {of:,} people have records at several parties. Each has one role in all of them: nobody whom "
@@ -194,6 +204,16 @@ def _layers_unseen(layers: list[str], share: float, attacks: list[str]) -> str:
     )
 
 
+def _attacks_dear(epochs: dict[str, float], together: float | None, each: float | None) -> str:
+    found = _names([f"{name} ({cost:.2g} local epochs a round)" for name, cost in epochs.items()])
+    if together is None:
+        return (
+            f"Left out after the first round, because each costs more than {each:g} local epoch a round: {found}. "
+            "What is named in audit.attacks is run all the same."
+        )
+    return f"Left out after the first round, to stay within audit.max_cost = {together:g}: {found}."
+
+
 READERS = {  # by section of [audit]
     "fusion": "fusion",
     "reference": "lira or another attack with reference models",
@@ -223,6 +243,7 @@ LEFT_OUT: dict[str, Wording] = {
     "section-unread": lambda section: (
         f"[audit.{section}] has no effect, because no attack reads it: add {READERS[section]} to audit.attacks."
     ),
+    "attacks-dear": _attacks_dear,
     "part-exchanged": lambda weights, whole: (
         f"A part of the model is exchanged and audited: {weights:,} of {whole:,} weights. The rest is frozen, and the "
         "adversary has it."
@@ -331,7 +352,8 @@ FOUND: dict[str, Wording] = {
     "merged-without": lambda attacks: f"Not run at every site, and left out: {', '.join(attacks)}.",
     "more-exposed": (
         "{party} is more exposed than the others: {attack} on {model} models has AUC {own:.3f} there and {others:.3f} "
-        "elsewhere (difference {value:.3f}, {low:.3f}-{high:.3f}; {confidence:.0%} for all parties together)."
+        "elsewhere (difference {value:.3f}, {low:.3f}-{high:.3f}; {confidence:.0%} for all parties and groups "
+        "together)."
     ),
     "parties-unseen": "{parties} of {of} parties took part too seldom to judge their local models: left out.",
     "parties-unfit": (
@@ -342,6 +364,11 @@ FOUND: dict[str, Wording] = {
     "model-useless": lambda right, commonest: (
         f"The model itself is of no use: it is right on {share(right)} of outsiders, and whoever always names the "
         f"commonest label on {share(commonest)}; a useful model may give away more."
+    ),
+    "model-not-learnt": lambda right, commonest: (
+        f"The model has not learnt, as far as these records show: it is right on {share(right)} of outsiders, whoever "
+        f"always names the commonest label on {share(commonest)}, and on its own training records it does no better "
+        "than a guess either. Nothing here speaks for a trained model."
     ),
     "agg-mal-stopped": lambda done, of, attacks: (
         f"agg-mal was stopped with {done} of {of} parties isolated: {_names(attacks)} "
@@ -866,6 +893,7 @@ LINES: dict[str, Wording] = {
     "late-reply": "round {round}: the answer of {party} came in round {now}, and is left out",
     "old-model-kept": "round {round}: models arrived, and the strategy kept the old one",
     "array-records": "round {round}, {party}: {records} array records in place of one, left out",
+    "no-model": "round {round}: what {party} sent is no model of the task, so it is not audited: {why}. {todo}",
     "party-twice": lambda round, party, same: (
         f"round {round}: {party} answered twice, {'the same both times' if same else 'and differently'}: the first is "
         "kept"

@@ -105,7 +105,7 @@ def _told(headline: Headline, scene: Scene) -> Headline:
     how = f"; after {count(rounds)} round{'' if rounds == 1 else 's'}, by {headline.attack}{': ' * bool(what)}{what}"
     possible = _most_possible(headline, scene, name)
     tone, sentence, details = _claim(
-        headline, name, how, _nouns(headline, entry), possible, _why_doubted(headline, scene)
+        headline, name, how, _nouns(headline, entry, name), possible, _why_doubted(headline, scene)
     )
     if tone in ("none", "unknown") and entry and entry.unit == "subject":
         details += _smallestseen_figures(headline, name)
@@ -125,7 +125,9 @@ def _told(headline: Headline, scene: Scene) -> Headline:
         figures = [(attack, e) for attack, own in seen_figures(headline, scene) for e in own.values()]
         bounded = slight(e for _, e in figures)
         graded = "a little" if bounded else "at least a little"
-        details += [] if bounded else _how_much(figures)
+        own = headline.estimates.get(name or "")
+        others = [(attack, e) for attack, e in figures if own is None or (e.high or 0.0) > (own.high or 1.0)]
+        details += [] if bounded else _how_much(others)  # the interval of the quoted one is there already
     return replace(headline, sentence=sentence, tone=tone, grade=graded, details=tuple(details))
 
 
@@ -151,11 +153,12 @@ def _how_much(figures: Sequence[tuple[str, Estimate]]) -> list[str]:
     high, attack = max(areas, default=(0.0, ""))
     if high > SLIGHT_AUC:
         return [f"How much is not settled: the intervals allow that {attack} has an AUC of up to {high:.3f}."]
-    return ["How much is not settled: no share that can be picked out was measured for all parties."]
+    return []
 
 
-def _nouns(headline: Headline, entry: AuditResult | None) -> tuple[str, str, str, str]:
-    """What is picked out, many and one; and how to say that nothing is, and that nothing is seen on average."""
+def _nouns(headline: Headline, entry: AuditResult | None, name: str | None) -> tuple[str, str, str, str]:
+    """What is picked out, many and one; and how to say that nothing is, and that nothing is seen on average. A share is
+    of the parties that the figure speaks of."""
     unit = entry.unit if entry else "record"
     many, one = UNITS.get(unit, UNITS["record"])
     nothing = NOTHING.get(unit, "Nothing beyond chance was found for {who} at this sample size")
@@ -163,6 +166,12 @@ def _nouns(headline: Headline, entry: AuditResult | None) -> tuple[str, str, str
         many = f"the parties' {many}"
     elif unit not in UNITS or unit == "record":
         many = f"the {many}"
+    tpr = headline.estimates.get(name or "")
+    if tpr is not None and tpr.missing:
+        of = tpr.missing[0].of
+        many = (
+            f"the {UNITS.get(unit, UNITS['record'])[0]} of {of - sum(one.count for one in tpr.missing)} of {of} parties"
+        )
     return many, one, nothing, NOTHING_ON_AVERAGE.get(unit, "nothing beyond chance was found")
 
 
@@ -361,6 +370,7 @@ def _most_exposed_group(headline: Headline, scene: Scene) -> str:
     name = worst.stands_out
     inside, outside, looked_at = worst.inside[name], worst.outside[name], len(scene.groups.looked_at)
     among = f"the most exposed of {count(looked_at)} groups, all of which share the error"
+    among = ", ".join(filter(None, (among, without(worst.beyond[name]))))
     together = f"{100 * scene.groups.confidence:.4g} % for all groups together"
     if fpr_of(name) is None:
         told = f"shown one of them that was trained on and one that was not, {worst.attack} tells which is which"

@@ -50,6 +50,7 @@ from fedaudit.integrations.flower.client import (
     withheld,
 )
 from fedaudit.integrations.options import PartyOptions, as_task
+from fedaudit.integrations.outgoing import Sends
 from fedaudit.integrations.party import OwnShelf, Reaction, Refused, Seat, SelfAudit, Watch
 from fedaudit.types import Game, State, Vantage
 
@@ -75,11 +76,13 @@ class GuardFile(Section):
     )
     unaudited: Literal["withhold", "send"] = Field("withhold", description="what becomes of an update without audit")
     secagg: bool = Field(False, description="may an app mask its update? It can then only be audited as a sum")
+    sends: Sends = Field("weights", description="what an app sends: its weights, or their changes")
     beside: int = Field(1024, ge=0, description="how many bytes may leave beside the model, in metrics and names")
     attacks: list[str | dict[str, Any]] | None = Field(None, description="as in [audit]")
     fpr: list[float] | None = Field(None, description="as in [audit]")
     confidence: float = Field(0.95, description="of every interval")
     seed: int = Field(0, description="everything random follows from it")
+    max_cost: float | None = Field(None, gt=0, description="as in [audit]")
     local_epochs: int = Field(1, gt=0, description="how many the site makes in a round: the unit of all costs")
 
 
@@ -116,7 +119,9 @@ class Guard:
             confidence=site.confidence,
             seed=site.seed,
             local_epochs=site.local_epochs,
+            max_cost=site.max_cost,
             strict=self.strict,
+            sends=site.sends,
         )
         self.audit = SelfAudit(
             site.model,
