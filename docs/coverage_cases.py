@@ -120,17 +120,14 @@ def tpr_cases() -> list[Case]:
 
 def small_cases() -> list[Case]:
     """Parties of which most have too few calibration records for a threshold of their own."""
-    sites = [(123, 48), (180, 64), (240, 88), (303, 120)]
+    sites, leaks = [(123, 48), (180, 64), (240, 88), (303, 120)], [3.0, 2.0, 1.0, 0.5]
+    large, little = [(400, 800, 1.0)] * 2, [(120, 48, 3.0)] * 2 + [(160, 64, 3.0)] * 2
     names = {
-        "48, 64, 88 and 120; the smaller, the more": [
-            (*n, s) for n, s in zip(sites, (3.0, 2.0, 1.0, 0.5), strict=True)
-        ],
-        "48, 64, 88 and 120; the larger, the more": [(*n, s) for n, s in zip(sites, (0.5, 1.0, 2.0, 3.0), strict=True)],
+        "48, 64, 88 and 120; the smaller, the more": [(*n, s) for n, s in zip(sites, leaks, strict=True)],
+        "48, 64, 88 and 120; the larger, the more": [(*n, s) for n, s in zip(sites, leaks[::-1], strict=True)],
         "48, 64, 88 and 120": [(*n, SERIOUS) for n in sites],
         "48, 64, 88 and 120, null": [(*n, 0.0) for n in sites],
-        "2 x 800 and 2 x 48, 2 x 64 that leak more": [(400, 800, 1.0)] * 2
-        + [(120, 48, 3.0)] * 2
-        + [(160, 64, 3.0)] * 2,
+        "2 x 800 and 2 x 48, 2 x 64 that leak more": large + little,
         "4 x 96, strong": [(150, 96, 5.0)] * 4,
         "40 x 12, 20 members": [(20, 12, SERIOUS)] * 40,
         "40 x 12, 20 members, null": [(20, 12, 0.0)] * 40,

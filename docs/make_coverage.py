@@ -49,11 +49,11 @@ NOTES = {
         '"4 x 1025" means four parties with a threshold each, set on 1025 calibration records.'
     ),
     "TPR at 1 % FPR: small and unequal parties": (
-        "Parties with so many calibration records, most of them fewer than the 99 that a threshold of one's own needs at "
-        "1 %. None is left out: a coin decides about the fraction of a rank that they have, so that they accuse 1 % of "
-        "the non-members as all others do. The value is then too low, the more so the smaller the parties are, and the "
-        "interval is wide. Leaving them out, as fedaudit once did, put the upper end below the truth in 89 and 97 % of the "
-        "first and of the fifth of these worlds."
+        "Parties with so many calibration records, most of them fewer than the 99 that a threshold needs at 1 %. "
+        "None is left out: a coin decides about the fraction of a rank that they have, so that they accuse 1 % of "
+        "the non-members as all others do. The value is then too low, the more so the smaller the parties are, "
+        "and the interval is wide. Leaving them out, as fedaudit once did, put the upper end below the truth in "
+        "89 % of the first of these worlds."
     ),
     "TPR at 1 % FPR: a few people who are extreme": (
         "A share of all people, members or not, has all records above all others. If none of them is among those who "

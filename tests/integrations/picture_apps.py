@@ -58,7 +58,8 @@ def load_data(party: str, many: int = 200) -> tuple[Records, Game]:
     y = rng.integers(0, CLASSES, many)
     shades = np.linspace(-1, 1, CLASSES)[y][:, None, None, None] * [[[1]], [[-0.5]], [[0.25]]]
     x = (shades + 0.5 * rng.normal(size=(many, 3, 32, 32))).astype(np.float32)
-    return fedaudit.set_aside(x, y, party=party, seed=0)
+    records, game = fedaudit.set_aside(x, y, party=party, seed=0)
+    return records, game
 
 
 def party_of(context: Context) -> str:
@@ -151,7 +152,7 @@ def metrics_mod(folder: Path) -> Mod:
     """Somebody's own mod: it writes down what each reply's metrics are, and how long the app took."""
 
     def mod(msg: Message, context: Context, app: ClientAppCallable) -> Message:
-        number = msg.content.config_records["config"]["server-round"]
+        number = int(str(msg.content.config_records["config"]["server-round"]))
         reply = app(msg, context)
         if reply.has_content() and msg.metadata.message_type.startswith("train"):
             found = dict(reply.content.metric_records["metrics"])

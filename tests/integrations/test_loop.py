@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.loop import Recording, record
+from fedaudit.integrations.loop import Recording, crowded, record
 from fedaudit.results.document import SCHEMA_FILE, Document
 from fedaudit.results.running import Follower
 from fedaudit.types import Observation, Round, Trained
@@ -228,6 +228,21 @@ def test_a_round_of_five_local_epochs_is_not_taken_for_one(tmp_path: Path, monke
     with pytest.raises(FedauditError) as wrong:
         recorded(tmp_path / "none", seeded(), local_epochs=0)
     assert "local_epochs=" in str(wrong.value)
+
+
+@pytest.mark.parametrize(("load", "threads", "told"), [(12.0, 2, True), (12.0, 1, False), (0.5, 2, False)])
+def test_threads_that_wait_for_each_other_are_told_of_and_left_alone(
+    monkeypatch: pytest.MonkeyPatch, load: float, threads: int, told: bool
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert ("OMP_NUM_THREADS=1" in crowded()) == told
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_without_updates_nothing_is_said_about_the_server(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 if it were one, and does not leave a party with a limit. Where changes are meant, they are audited as what they make."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from flwr.serverapp.strategy import FedAvg
 from nvflare.apis.dxo import DataKind, from_shareable
 
 import fedaudit
+from fedaudit.config.schema import parse
+from fedaudit.data.game_file import save_game
+from fedaudit.integrations.checkpoints import import_checkpoints
 from fedaudit.integrations.flower.client import PartyAudit
 from fedaudit.integrations.flower.guard import Guard, read_site
 from fedaudit.integrations.flower.server import record_strategy, trace_strategy
@@ -271,11 +275,35 @@ def test_a_server_that_is_sent_changes_finds_what_one_finds_that_is_sent_weights
         assert other[key]["auc"] == pytest.approx(values["auc"], abs=2e-3)
 
 
+@contextmanager
+def nowhere(what: str, steps: int) -> Iterator[Callable[[], None]]:
+    yield lambda: None
+
+
 def test_a_trace_without_records_keeps_it_and_says_so(tmp_path: Path) -> None:
     strategy = trace_strategy(Adding(fraction_evaluate=0.0), out=tmp_path, party=party_of)
     train_with([sending("changes")], strategy)
     assert [one.code for one in strategy.session.gaps] == ["no-model"] * 4
     assert [sorted(one.sent) for one in Store.read(tmp_path).rounds()] == [[*PARTIES]] * 2
+
+
+def test_a_trace_that_is_attacked_later_says_so_and_finds_nothing_harmless(tmp_path: Path) -> None:
+    strategy = trace_strategy(Adding(fraction_evaluate=0.0), out=tmp_path / "trace", party=party_of)
+    train_with([sending("changes")], strategy, rounds=3)
+    save_game(games(), tmp_path / "game.npz")
+    asked = parse({"model": {"name": "tests.integrations.worlds:net"}, "audit": {"attacks": ["loss"]}})
+    document = import_checkpoints(
+        tmp_path / "trace",
+        tmp_path / "out",
+        nowhere,
+        game=tmp_path / "game.npz",
+        config=asked,
+        torch=False,
+        deltas=False,
+    )
+    assert document is not None
+    assert [one.code for one in document.told if one.code == "no-model"] == ["no-model"] * 6
+    assert not [one for one in document.headlines if one.vantage == "server"]
 
 
 def loop(out: Path, form: str | None, **options: Any) -> Any:

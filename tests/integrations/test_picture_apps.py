@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from flwr.app import Context, Message, RecordDict
+from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import Strategy
 
 from fedaudit.integrations.flower import PartyAudit, record_strategy
@@ -37,7 +38,7 @@ def wrapped(out: Path, strategy: Strategy) -> Strategy:
 def federation(out: Path, kind: str) -> Path:
     """A whole app: its server, its clients, and both audits."""
     audit = PartyAudit(Net, game_of, out=out / "parties", attacks=["loss", "gradient-cosine", "matched-filter"])
-    mods = [audit, metrics_mod(out / "metrics")] if kind == "custom mods" else [audit]
+    mods: list[Mod] = [audit, metrics_mod(out / "metrics")] if kind == "custom mods" else [audit]
     grid = LocalGrid(client_app(mods, private=kind == "opacus"))
     for context in grid.contexts.values():
         context.run_config = {**RUN}

@@ -90,6 +90,25 @@ def test_a_party_that_sends_nothing_any_more_has_ended(tmp_path: Path) -> None:
     assert (seen.state, seen.why, seen.newest) == ("ended", "nothing is sent since round 1", 1)
 
 
+@pytest.mark.parametrize(("elapsed", "cheaper"), [(1e-6, True), (1e6, False)])
+def test_the_first_round_says_what_the_audit_costs_and_what_makes_it_cheaper(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, elapsed: float, cheaper: bool
+) -> None:
+    """With four local epochs a round; the second round says nothing of it."""
+    caplog.set_level(logging.INFO)
+    audit = SelfAudit(net, logging.getLogger("tests"), rounds=PLANNED, attacks=["loss"], local_epochs=4)
+    shelf, game = OwnShelf(), part("north")[1]
+    for index, (before, after) in enumerate(states(2), start=1):
+        seat = Seat(run="run", node="1", shelf=shelf, game=lambda: game, home=tmp_path, folder=tmp_path)
+        admitted = audit.admit(seat, Vantage.SERVER, index, lambda watch, before=before: before)  # type: ignore[misc]
+        assert isinstance(admitted, Admitted)
+        audit.release(seat, admitted, index, lambda watch, after=after: after, elapsed=elapsed)  # type: ignore[misc]
+    said = [record.getMessage() for record in caplog.records if "the audit of this round took" in record.getMessage()]
+    assert len(said) == 1
+    assert f"local epochs of {elapsed / 4:.3g} s" in said[0]
+    assert ("max_cost=1" in said[0]) == cheaper
+
+
 def test_a_disk_that_is_full_costs_the_watchers_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

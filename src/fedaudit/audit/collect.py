@@ -6,7 +6,7 @@ answers share a sight, so that nothing is measured twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -261,6 +261,13 @@ class Sight:
         return self.looked[key]
 
     # ------------------------------------------------------------------ between two rounds
+
+    def leave_out(self, names: Collection[str]) -> None:
+        """Goes on without these attacks."""
+        self.attacks = [attack for attack in self.attacks if attack.name not in names]
+        self.reductions = {name: kept for name, kept in self.reductions.items() if name not in names}
+        self.failed = {name: why for name, why in self.failed.items() if name not in names}
+        self.ledger.leave_out(names)
 
     def cost(self, attack: BaseAttack) -> float:
         """Seconds that this attack is charged here, as `costs` defines it."""

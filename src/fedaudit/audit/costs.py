@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -89,6 +89,26 @@ def items(attack: BaseAttack, families: Iterable[Family]) -> frozenset[str]:
     return frozenset(found | {SHADOW_MODEL} if "shadow" in attack.fitted_on else found)
 
 
+def dearest(
+    prices: Mapping[str, float], shares: Mapping[str, Mapping[Item, float]], together: float | None, each: float | None
+) -> list[str]:
+    """Which attacks cost too much. `prices`: what each costs in one place, the strongest first. `shares`: what each
+    uses anywhere, and what that costs; two may use the same. The cheapest always stays."""
+    if not prices:
+        return []
+    cheapest = min(prices, key=lambda name: prices[name])
+    kept, used, spent = {cheapest}, dict(shares[cheapest]), math.fsum(shares[cheapest].values())
+    if together is not None:  # what comes out of the same pass as the cheapest costs next to nothing more
+        together = max(together, 1.02 * spent)
+    for name in prices:
+        more = math.fsum(cost for item, cost in shares[name].items() if item not in used)
+        if (each is None or prices[name] <= each) and (together is None or spent + more <= together):
+            kept.add(name)
+            used |= shares[name]
+            spent += more
+    return [name for name in prices if name not in kept]
+
+
 class Ledger:
     """What each attack of one sight was charged, by item. `later`: those that look only at the last model."""
 
@@ -115,6 +135,9 @@ class Ledger:
 
     def _of(self, attack: str, spent: Mapping[str, float]) -> dict[str, float]:
         return {item: seconds for item, seconds in spent.items() if item in self.items[attack]}
+
+    def leave_out(self, names: Collection[str]) -> None:
+        self.charged = {attack: spent for attack, spent in self.charged.items() if attack not in names}
 
     def state(self) -> Stored:
         return {attack: dict(charged) for attack, charged in self.charged.items()}

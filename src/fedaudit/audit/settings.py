@@ -88,6 +88,19 @@ class Legend:
 
 
 @dataclass(frozen=True)
+class Most:
+    """What the audit may cost, which is measured in its first round.
+
+    together: local epochs a round that all attacks may take, the strongest of which stay. each: that one attack may
+    take, unless it takes less than `seconds` a round, which keeps nobody waiting.
+    """
+
+    together: float | None = None
+    each: float | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Settings:
     vantages: tuple[Vantage, ...]
     attacks: Sequence[BaseAttack]
@@ -117,6 +130,7 @@ class Settings:
     # By name: the questions for which something was prepared, and what that is.
     asked: Mapping[str, Any] = field(default_factory=dict)
     legend: Legend = field(default_factory=Legend)
+    most: Most = field(default_factory=lambda: Most())  # what the audit may cost
     unseen: frozenset[str] = frozenset()  # trained parameters that no attack on gradients looks at
 
     @property

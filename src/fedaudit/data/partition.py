@@ -92,7 +92,8 @@ def shares_of(federation: FederationSection, records: Records) -> tuple[float, f
     they are known and not split."""
     people = None if federation.split_subjects else records.subject
     many = len(records) if people is None else len(np.unique(people))
-    members, nonmembers = SHARES_OF_FEW if many < FEW else SHARES
+    few = many < FEW and not federation.coins  # with coins half of what the shares add up to is trained on
+    members, nonmembers = SHARES_OF_FEW if few else SHARES
     found = (
         members if federation.members is None else federation.members,
         nonmembers if federation.nonmembers is None else federation.nonmembers,

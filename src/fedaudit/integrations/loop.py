@@ -9,6 +9,8 @@
 When the block ends, results.json, scores.parquet and report.html are in `out`.
 """
 
+import logging
+import os
 import random
 import signal
 import threading
@@ -16,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self, Unpack
@@ -46,6 +49,8 @@ def record(
     stay, and the new ones are written to the folder `audit` in it. The other arguments are those of `AuditOptions`.
     """
     forward = options.get("forward")
+    if told := crowded():
+        logging.getLogger("fedaudit").warning("fedaudit: %s", told)
     with in_python(), apart():
         if not isinstance(out, str | Path):
             raise FedauditError("bad-value", f"out={out!r}: a folder is needed", "Give its path.")
@@ -116,13 +121,13 @@ class Recording:
         sent: dict[str, Trained] = {}
         for party, state in states.items():
             members, model = self.game.members(party), added(before, state) if self.sends == "changes" else state
+            sent[party] = Trained(model, len(members), seconds)
             try:
                 check_model(before, model, task=self.task, members=members, sends=self.sends)
             except NoModelError as error:
+                sent[party] = replace(sent[party], is_model=False)
                 told = {"round": round, "party": party, "why": error.what, "todo": error.todo}
-                self.session.gap(gap("no-model", **told, kept=False))
-                continue
-            sent[party] = Trained(model, len(members), seconds)
+                self.session.gap(gap("no-model", **told))
         self.session.observe(Round(round, before, sent, made))
 
     def _matched(self, model: nn.Module | Mapping[str, Any], where: str) -> State:
@@ -148,6 +153,26 @@ class Recording:
         session = self.session
         told = session.gaps if session.closed else [gap("unfinished")]
         return session.document or not_audited(self.out.name, told, session.last)
+
+
+CROWDED = 1.5  # processes that want to run, for each processor
+
+
+def crowded() -> str:
+    """What is to be said where torch's threads wait for each other on processors that do other work. Nothing is set:
+    the threads are the training's own, and their number may change the last digit of a sum."""
+    try:
+        load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):  # of systems that do not say
+        return ""
+    threads = torch.get_num_threads()
+    if threads < 2 or load <= CROWDED * cores:
+        return ""
+    return (
+        f"{load:.0f} processes share {cores} processors, and torch uses {threads} threads, which wait for each other: "
+        "training and audit may take many times as long as with one. Set OMP_NUM_THREADS=1 before Python starts, or "
+        "call torch.set_num_threads(1)."
+    )
 
 
 # ------------------------------------------------------------------ leaving everything as it was found

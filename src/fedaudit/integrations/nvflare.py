@@ -93,6 +93,7 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
         confidence: float = 0.95,
         seed: int = 0,
         local_epochs: int = 1,
+        max_cost: float | None = None,
         strict: bool = False,
         beside: int = 1024,
     ):
@@ -102,7 +103,7 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
         self.halt_if, self.warn_if, self.incoming = halt_if, warn_if, incoming
         self.strict, self.beside = strict, beside
         self.attacks, self.fpr, self.confidence, self.seed = attacks, fpr, confidence, seed
-        self.local_epochs = local_epochs
+        self.local_epochs, self.max_cost = local_epochs, max_cost
         self._audit: SelfAudit | None = None
         self._shelf = OwnShelf()
         self._game: Game | None = None  # read once in a job
@@ -150,6 +151,7 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
                 confidence=self.confidence,
                 seed=self.seed,
                 local_epochs=self.local_epochs,
+                max_cost=self.max_cost,
                 strict=self.strict,
             )
             limits = {"halt_if": self.halt_if, "warn_if": self.warn_if}

@@ -27,6 +27,7 @@ import io
 import json
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -41,7 +42,7 @@ from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.files import write_atomically
 from fedaudit.integrations.options import Model, PartyOptions, as_task, checked, report_into
-from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model, checked_sends
+from fedaudit.integrations.outgoing import NO_MODEL, NoModelError, Sends, added, check_model, checked_sends
 from fedaudit.integrations.plain import matched
 from fedaudit.integrations.recorder import is_about, report_unaudited, tell_unaudited
 from fedaudit.questions.update.incoming import Incoming, layers_of, secret_of
@@ -306,6 +307,19 @@ class Watch:
                 arrays, text = self.session.state()
                 self.memory.keep(Remembered(arrays, text, self.written))
 
+    def priced(self, took: float, epoch: float) -> str:
+        """What the audit of the first round cost, and what makes it cheaper."""
+        said = f"the audit of this round took {took:.3g} s"
+        if epoch <= 0:
+            return said
+        said += f", {took / epoch:.2g} local epochs of {epoch:.3g} s"
+        if dropped := self.auditor.dropped:
+            dear = ", ".join(f"{name} ({cost:.2g})" for name, cost in dropped.items())
+            said += f"; the next rounds are audited without what costs too much: {dear}"
+        if took > epoch:
+            said += "; max_cost=1 keeps the strongest attacks that take one local epoch a round together"
+        return said
+
     def begin(self, index: int) -> None:
         """For whoever restarts this party: a round that was begun, and not recorded, never left."""
         self._tell_watchers(lambda: {"event": "begun", "round": index, "run": self.memory.file.name})
@@ -504,12 +518,16 @@ class SelfAudit:
             sent = None if sent is None else self._model(watch, received, sent, sends, index)
             closed = self.strict
             self._observe(watch, index, received, sent, seconds)
+        except Exception as error:
+            fault = error
+            self._not_audited(seat, index, error, closed, watch)
+        try:
             if inner is not None:
                 other = self._open(INSIDE, seat, Vantage.SERVER, index)
                 self._observe(other, index, received, self._model(other, received, inner(other), sends, index), seconds)
         except Exception as error:
-            fault = error
-            self._not_audited(seat, index, error, closed, watch)
+            fault = fault or error
+            self._not_audited(seat, index, error, self.strict, watch)
         if watch.session.halted:
             self._halt(seat, watch, index)
             return Refused()
@@ -563,7 +581,10 @@ class SelfAudit:
             watch.session.note(notice("beyond-plan", planned=planned))
         gaps, again, first = len(watch.session.gaps), Moment(index) in watch.session.seen, not watch.session.seen
         round = Round(index, received, sent, UNSEEN)  # nobody tells a party what the round came to
+        started = time.perf_counter()
         watch.session.observe(round)
+        if first and watch.key == AS_SENT:
+            self.log.info("fedaudit: %s", watch.priced(time.perf_counter() - started, seconds))
         if not again:
             watch.record(round, first)
         model: ModelKind = "local" if sent else "global"
@@ -678,7 +699,10 @@ class SelfAudit:
         memory, vocabulary = seat.memory(key, party), self.options.get("vocabulary", ())
         watch = Watch(key, auditor, out, memory, strict=self.strict, vocabulary=vocabulary)
         watch.load(index)
-        watch.tell(*seat.told)
+        told, updates = seat.told
+        if key == INSIDE:  # a model that noise spoils is one before it
+            told = [one for one in told if one.data.get("error") != NO_MODEL]
+        watch.tell(told, updates)
         return watch
 
     def _limited(self, settings: Settings, game: Game, begun: bool) -> Settings | UndecidableError:

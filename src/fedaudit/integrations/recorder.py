@@ -160,8 +160,6 @@ class Recorder:
         state = self._state(reply.models[0], f"round {index}, {reply.name}")
         if reply.is_change:
             state = added(start, state)
-        if not self._is_model(index, start, reply, state):
-            return
         if reply.name in sent:
             same = digest(sent[reply.name].state) == digest(state)
             data = {"round": index, "party": reply.name, "same": same}
@@ -172,11 +170,12 @@ class Recorder:
             return
         auditor = self.session.auditor
         seconds = max(an_epoch(elapsed, auditor.settings.local_epochs if auditor else 1, reply.epoch_seconds), 1e-9)
-        sent[reply.name] = Trained(state, int(_number(reply.examples, 1)), seconds, reply.metrics)
+        is_model = self._is_model(index, start, reply, state)
+        sent[reply.name] = Trained(state, int(_number(reply.examples, 1)), seconds, reply.metrics, is_model)
 
     def _is_model(self, index: int, start: State, reply: Reply, state: State) -> bool:
-        """What is no model of the task is not attacked: nothing that is found in it would hold for who undoes it. A
-        trace without records keeps it, and says so."""
+        """What is no model of the task is recorded and not attacked: nothing that is found in it would hold for who
+        undoes it. Without records, only how it started from the broadcast can be seen."""
         auditor = self.session.auditor
         if auditor is None and self.session.trace is None:
             return True
@@ -187,8 +186,8 @@ class Recorder:
             check_model(start, state, task=auditor.task if auditor else None, members=members, sends=sends)
         except NoModelError as error:
             told = {"round": index, "party": reply.name, "why": error.what, "todo": error.todo}
-            self.session.gap(gap("no-model", **told, kept=auditor is None))
-            return auditor is None
+            self.session.gap(gap("no-model", **told))
+            return False
         return True
 
     def _check_name(self, name: str) -> None:

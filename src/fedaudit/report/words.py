@@ -405,8 +405,11 @@ def cost_text(epochs: float) -> str:
 
 
 def warnings(results: Results) -> list[str]:
-    """The warnings of the run and of every result, each once, with the results that it is about."""
-    found: dict[str, list[str]] = {warning: [] for warning in results.warnings}
+    """The warnings of the run and of every result, each once, with the results that it is about. First those that make
+    figures too small, then what is missing from the audit."""
+    first = [*results.understates, *results.degraded]
+    ranked = sorted(results.warnings, key=lambda said: first.index(said) if said in first else len(first))
+    found: dict[str, list[str]] = {warning: [] for warning in ranked}
     for entry in results.results:
         where = ", ".join(part for part in (entry.attack, entry.vantage, entry.party) if part)
         for warning in entry.warnings:

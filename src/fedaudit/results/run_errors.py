@@ -112,6 +112,8 @@ def load_errors(run: Path) -> dict[Place, UnitErrors]:
         table = pq.read_table(path, columns=_columns().names)
         table.validate(full=True)  # text may be no UTF-8
         columns = {name: table.cast(_columns())[name].to_numpy() for name in _columns().names}
+        if not np.isfinite(columns["error"]).all():
+            raise ValueError("an error is no number")
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise FedauditError(
             "scores-unreadable",

@@ -13,7 +13,7 @@ from scipy import optimize, special
 
 from fedaudit.errors import FedauditError
 from fedaudit.stats.blocks import Groups, design_effect, effective_subjects, numbered
-from fedaudit.types import Bools, Estimate, Floats, Missing, UnitErrors
+from fedaudit.types import MOST_NAMED, Bools, Estimate, Floats, Missing, UnitErrors
 
 
 def clopper_pearson(k: float, n: float, alpha_low: float, alpha_high: float) -> tuple[float, float]:
@@ -278,7 +278,7 @@ def over_runs(
             reason = f"the thresholds of {len(doubts)} of {len(runs)} runs are from records of another kind"
         return Estimate(
             name, None, None, None, confidence, "mean over training runs", "measured", *counts, reason=reason,
-            doubt="more" if "more" in doubts else next(iter(doubts), None), missing=missing_of(runs),
+            doubt="more" if "more" in doubts else next(iter(doubts), None), missing=_missing_in_some(runs),
         )  # fmt: skip
     values, low, high = (np.array([getattr(run, end) for run in measured], float) for end in ("value", "low", "high"))
     mean, count, deviation = float(values.mean()), len(values), float(values.std(ddof=1))
@@ -294,16 +294,20 @@ def over_runs(
         f"runs, and {told} of the error of measuring each: {measured[0].method}"
     )
     ends = (mean, max(mean - below, least), min(mean + above, most))
-    return Estimate(name, *ends, confidence, method, "measured", *counts, missing=missing_of(runs))
+    return Estimate(name, *ends, confidence, method, "measured", *counts, missing=_missing_in_some(measured))
 
 
-def missing_of(runs: Sequence[Estimate]) -> tuple[Missing, ...]:
-    """Who is missing from a mean: for each reason, as in the run where most are."""
-    found: dict[str, Missing] = {}
-    for missing in (one for run in runs for one in run.missing):
-        known = found.get(missing.why)
-        found[missing.why] = missing if known is None or missing.count > known.count else known
-    return tuple(found.values())
+def _missing_in_some(runs: Sequence[Estimate]) -> tuple[Missing, ...]:
+    """The parties that are missing from the figure of one run at least; of their members, those of the run that lacks
+    most."""
+    found: list[Missing] = []
+    for why in dict.fromkeys(one.why for run in runs for one in run.missing):
+        own = [one for run in runs for one in run.missing if one.why == why]
+        names = dict.fromkeys(party for one in own for party in one.parties)
+        worst = max(own, key=lambda one: one.members)
+        count = max(len(names), *(one.count for one in own))
+        found.append(replace(worst, parties=tuple(names)[:MOST_NAMED], count=count))
+    return tuple(found)
 
 
 def check_levels(confidence: float, fprs: Iterable[float]) -> None:

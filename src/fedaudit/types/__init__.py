@@ -96,12 +96,15 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a party sends: its model, how many records it was trained on, and how long one local epoch took."""
+    """What a party sends: its model, how many records it was trained on, and how long one local epoch took.
+
+    `is_model` is False where that is no model of the task: it is recorded, and nobody attacks it."""
 
     state: State
     examples: int
     epoch_seconds: float
     metrics: tuple[str, ...] = ()  # the names of figures that came with it
+    is_model: bool = True
 
 
 class PlainModel(Protocol):

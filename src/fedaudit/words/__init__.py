@@ -204,6 +204,16 @@ def _layers_unseen(layers: list[str], share: float, attacks: list[str]) -> str:
     )
 
 
+def _attacks_dear(epochs: dict[str, float], together: float | None, each: float | None) -> str:
+    found = _names([f"{name} ({cost:.2g} local epochs a round)" for name, cost in epochs.items()])
+    if together is None:
+        return (
+            f"Left out after the first round, because each costs more than {each:g} local epoch a round: {found}. "
+            "What is named in audit.attacks is run all the same."
+        )
+    return f"Left out after the first round, to stay within audit.max_cost = {together:g}: {found}."
+
+
 READERS = {  # by section of [audit]
     "fusion": "fusion",
     "reference": "lira or another attack with reference models",
@@ -233,6 +243,7 @@ LEFT_OUT: dict[str, Wording] = {
     "section-unread": lambda section: (
         f"[audit.{section}] has no effect, because no attack reads it: add {READERS[section]} to audit.attacks."
     ),
+    "attacks-dear": _attacks_dear,
     "part-exchanged": lambda weights, whole: (
         f"A part of the model is exchanged and audited: {weights:,} of {whole:,} weights. The rest is frozen, and the "
         "adversary has it."
@@ -882,10 +893,7 @@ LINES: dict[str, Wording] = {
     "late-reply": "round {round}: the answer of {party} came in round {now}, and is left out",
     "old-model-kept": "round {round}: models arrived, and the strategy kept the old one",
     "array-records": "round {round}, {party}: {records} array records in place of one, left out",
-    "no-model": lambda round, party, why, todo, kept: (
-        f"round {round}: what {party} sent is no model of the task, so "
-        f"{'no attack on it will find anything' if kept else 'it is not audited'}: {why}. {todo}"
-    ),
+    "no-model": "round {round}: what {party} sent is no model of the task, so it is not audited: {why}. {todo}",
     "party-twice": lambda round, party, same: (
         f"round {round}: {party} answered twice, {'the same both times' if same else 'and differently'}: the first is "
         "kept"

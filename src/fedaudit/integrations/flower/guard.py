@@ -82,6 +82,7 @@ class GuardFile(Section):
     fpr: list[float] | None = Field(None, description="as in [audit]")
     confidence: float = Field(0.95, description="of every interval")
     seed: int = Field(0, description="everything random follows from it")
+    max_cost: float | None = Field(None, gt=0, description="as in [audit]")
     local_epochs: int = Field(1, gt=0, description="how many the site makes in a round: the unit of all costs")
 
 
@@ -118,6 +119,7 @@ class Guard:
             confidence=site.confidence,
             seed=site.seed,
             local_epochs=site.local_epochs,
+            max_cost=site.max_cost,
             strict=self.strict,
             sends=site.sends,
         )
