@@ -244,6 +244,10 @@ LEFT_OUT: dict[str, Wording] = {
         f"[audit.{section}] has no effect, because no attack reads it: add {READERS[section]} to audit.attacks."
     ),
     "attacks-dear": _attacks_dear,
+    "unmix-not-run": lambda epochs: (
+        "unmix was not run. It finds as much as the matched filter or more wherever both were measured, and would "
+        f"cost about {epochs:g} local epochs a round here: name it in audit.attacks to run it."
+    ),
     "part-exchanged": lambda weights, whole: (
         f"A part of the model is exchanged and audited: {weights:,} of {whole:,} weights. The rest is frozen, and the "
         "adversary has it."
