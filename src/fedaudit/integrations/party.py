@@ -42,7 +42,15 @@ from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.files import write_atomically
 from fedaudit.integrations.options import Model, PartyOptions, as_task, checked, report_into
-from fedaudit.integrations.outgoing import NO_MODEL, NoModelError, Sends, added, check_model, checked_sends
+from fedaudit.integrations.outgoing import (
+    NO_MODEL,
+    NoModelError,
+    Sends,
+    added,
+    check_model,
+    checked_sends,
+    tell_no_better,
+)
 from fedaudit.integrations.plain import matched
 from fedaudit.integrations.recorder import is_about, report_unaudited, tell_unaudited
 from fedaudit.questions.update.incoming import Incoming, layers_of, secret_of
@@ -540,7 +548,9 @@ class SelfAudit:
         """What is sent, as a model; raises where it is none."""
         state, game = added(received, sent) if sends == "changes" else sent, watch.auditor.game
         members, where = game.members(watch.party), f"round {index}"
-        check_model(received, state, task=watch.auditor.task, members=members, sends=sends, where=where)
+        better = check_model(received, state, task=watch.auditor.task, members=members, sends=sends, where=where)
+        if not better and watch.key == AS_SENT:
+            tell_no_better(watch.session, index, watch.party)
         return state
 
     def _look_at(self, arrived: State, seat: Seat, watch: Watch, index: int) -> None:
