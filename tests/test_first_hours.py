@@ -70,7 +70,7 @@ def test_a_privacy_officer(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 @pytest.mark.evidence
 def test_an_engineer_with_a_flower_app(tmp_path: Path, environment: dict[str, str]) -> None:
-    assert follow("start-flower.md", tmp_path, usual() | environment | {"FEDAUDIT": str(ROOT)}) == 7
+    assert follow("start-flower.md", tmp_path, usual() | environment | {"FEDAUDIT": str(ROOT)}) == 8
     assert (tmp_path / "games.npz").is_file()
     found = json.loads((tmp_path / "app/audit/party-0/results.json").read_text())
     (leading,) = {headline.get("primary") or headline["attack"] for headline in found["headlines"]}

@@ -2,14 +2,19 @@
 
 import copy
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from fedaudit.cli import terminal
+from fedaudit.report.remarks import ranked
+from fedaudit.report.values import cleaned
 from fedaudit.report.words import headline_rows
 from fedaudit.results.scores import estimate as scored
+from fedaudit.types import notice, warning
+from fedaudit.words import all_words
 from tests.report.builder import Json, entry, quotable, read, results, tpr
 from tests.results.test_score_file import rows, write
 
@@ -90,3 +95,30 @@ def test_score_says_how_sure_and_how(shown: io.StringIO, tmp_path: Path) -> None
         assert any(line.startswith(name) and f"{e.low:.4f} to {e.high:.4f}" in line for line in lines)
         assert f"{name}: {e.method}" in " ".join(shown.getvalue().split())
     assert max(map(len, lines)) <= 80
+
+
+def test_at_most_three_remarks_and_first_what_makes_the_figures_too_small(shown: io.StringIO) -> None:
+    """A run of twelve remarks: what the reader must do comes first, what nobody asked is on the page."""
+    twins = "87 of 447 members have the same content as a non-member."
+    document = read(results())
+    told = [
+        *(
+            notice("update-cannot-tell", why=why, updates=12)
+            for why in ("all-moved", "inputs-too-many", "several-steps")
+        ),
+        notice("update-leaves", vantage="server", summed=False, what=["who"]),
+        notice("seconds-for-epochs"),
+        notice("fpr-left-out", fpr=0.001, needed=1000, available=228),
+    ]
+    warnings = ["The labels of both sides differ.", "An attack scores below chance.", twins]
+    document = replace(
+        document, warnings=warnings, notices=all_words(told), understates=[twins],
+        told=(*(warning("line", text=text) for text in warnings), *told),
+    )  # fmt: skip
+    terminal.say(document, Path("report.html"))
+    lines = shown.getvalue().splitlines()
+    remarks = [line for line in lines if line.startswith("! ")]
+    assert remarks == [f"! {twins}", *(f"! {text}" for text in warnings[:2])]
+    assert f"  and {len(told)} more remarks, in the report" in lines
+    assert [said for said, on_the_page in ranked(cleaned(document)) if on_the_page] == all_words(told[:4])
+    assert ranked(cleaned(document))[3][0].startswith("FPR 0.001 needs 1000 calibration non-members")

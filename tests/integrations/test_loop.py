@@ -3,7 +3,9 @@
 import copy
 import json
 import re
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -13,7 +15,7 @@ import torch
 from torch import nn
 
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.loop import Recording, record
+from fedaudit.integrations.loop import Recording, crowded, record
 from fedaudit.results.document import SCHEMA_FILE, Document
 from fedaudit.results.running import Follower
 from fedaudit.types import Observation, Round, Trained
@@ -209,6 +211,38 @@ def test_a_training_that_fails_still_leaves_a_report(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "results.json").read_text())
     assert document["run"]["rounds"] == 3
     assert "The training ended with RuntimeError after round 3." in document["warnings"]
+
+
+def test_a_round_of_five_local_epochs_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty seconds a round, of two parties with five epochs each: an epoch takes two."""
+    clock = SimpleNamespace(perf_counter=count(step=20.0).__next__)
+    monkeypatch.setattr("fedaudit.integrations.loop.time", clock)
+    told = {}
+    for epochs in (1, 5):
+        model = seeded()
+        with recorded(tmp_path / f"{epochs}", model, local_epochs=epochs) as audit:
+            loop(audit, model, range(1, 2))
+        (seen,) = Follower(tmp_path / f"{epochs}").look().rounds
+        told[epochs] = {party: one.epoch_seconds for party, one in seen.parties.items()}
+    assert told == {1: dict.fromkeys(PARTIES, 10.0), 5: dict.fromkeys(PARTIES, 2.0)}
+    with pytest.raises(FedauditError) as wrong:
+        recorded(tmp_path / "none", seeded(), local_epochs=0)
+    assert "local_epochs=" in str(wrong.value)
+
+
+@pytest.mark.parametrize(("load", "threads", "told"), [(12.0, 2, True), (12.0, 1, False), (0.5, 2, False)])
+def test_threads_that_wait_for_each_other_are_told_of_and_left_alone(
+    monkeypatch: pytest.MonkeyPatch, load: float, threads: int, told: bool
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert ("OMP_NUM_THREADS=1" in crowded()) == told
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_without_updates_nothing_is_said_about_the_server(tmp_path: Path) -> None:

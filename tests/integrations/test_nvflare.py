@@ -125,7 +125,7 @@ def expected(folder: Path, exchanged: list[tuple[State, State]]) -> Any:
         )
         admitted = audit.admit(seat, Vantage.SERVER, index, lambda watch, before=before: before)  # type: ignore[misc]
         assert isinstance(admitted, Admitted)
-        assert audit.release(seat, admitted, index, lambda watch, after=after: after, seconds=1.0) is None  # type: ignore[misc]
+        assert audit.release(seat, admitted, index, lambda watch, after=after: after, elapsed=1.0) is None  # type: ignore[misc]
     return figures(folder / "north")
 
 

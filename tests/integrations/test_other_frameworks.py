@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import Pipeline
 from torch import nn
 
 import fedaudit
@@ -308,6 +309,9 @@ WRONG: dict[str, tuple[Any, str]] = {
     "classes as text": (with_(classes="10"), r"classes = '10', and the labels need 10 of them"),
     "a regression by mistake": (with_(classes=0), r"classes = 0, and the labels need 10 of them"),
     "too few classes": (with_(classes=9), r"9 outputs, labels run from 0 to 9"),
+    "the class of an estimator": (MLPClassifier, r"model returned MLPClassifier.*outputs\(state, x\)"),
+    "what makes an estimator": (lambda: MLPClassifier(), r"model returned MLPClassifier.*outputs\(state, x\)"),
+    "a class that needs more": (Pipeline, r"cannot be called with.*outputs\(state, x\)"),
     "an estimator": (MLPClassifier(), r"is a MLPClassifier, which is no torch.nn.Module.*outputs\(state, x\)"),
     "a list as state": (with_(initial=lambda self, seed: [np.zeros(3)]), r"initial\(seed\): .*mapping.*this is a list"),
     "no arrays": (with_(initial=lambda self, seed: {}), r"returns no arrays"),

@@ -44,7 +44,7 @@ def audited(folder: Path, who: Callable[[int], SelfAudit], game: Callable[[int],
         seat = Seat(run="run", node="1", shelf=shelf, game=lambda mine=mine: mine, home=folder, folder=folder)  # type: ignore[misc]
         admitted = audit.admit(seat, Vantage.SERVER, index, lambda watch, before=before: before)  # type: ignore[misc]
         assert isinstance(admitted, Admitted)
-        assert audit.release(seat, admitted, index, lambda watch, after=after: after, seconds=1.0) is None  # type: ignore[misc]
+        assert audit.release(seat, admitted, index, lambda watch, after=after: after, elapsed=1.0) is None  # type: ignore[misc]
     table = pq.read_table(folder / "north/scores.parquet").to_pydict()
     return table | {"score": [repr(score) for score in table["score"]]}  # NaN is NaN
 

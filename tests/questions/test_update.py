@@ -429,6 +429,21 @@ def test_a_run_has_results_sentences_and_a_section_after_the_verdict(finished: P
     assert page.count("From party-0&#39;s update of round 1") == 1
 
 
+def test_what_cannot_be_told_is_one_folded_line_and_not_the_second_section(tmp_path: Path) -> None:
+    """A usual run: many records behind every update, and nobody asked this question."""
+    measured: dict[str, Any] = {"data": {"name": "breast-cancer"}, "audit": {"vantages": ["server"]}}
+    run(config(federation={"rounds": 2, "local_epochs": 2}, **measured), tmp_path / "run", silent)
+    document = load(tmp_path / "run")
+    unknown = [one for one in document.told if one.code == "update-cannot-tell"]
+    assert len(unknown) > 1
+    page = render(document)
+    assert page.index('id="attacks"') < page.index('id="update"')
+    section = page[page.index('id="update"') :].partition("</section>")[0]
+    assert section.count("What cannot be told from an update") == 1
+    assert f"({len(unknown)})</summary>" in section
+    assert "cannot be told from 2 updates" not in page
+
+
 def test_one_part_that_fails_does_not_cost_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> Table:
         raise ValueError("no such thing")

@@ -20,8 +20,10 @@ from fedaudit.report.sections import limits
 from fedaudit.report.values import Results, cleaned
 from fedaudit.report.words import findings
 from fedaudit.results.document import RESULTS, Document, save
+from fedaudit.stats.wording import count, full_text
 from fedaudit.trace.store import RUN, Store
-from fedaudit.types import GroupFindings, MoreExposed, Subgroup
+from fedaudit.types import GroupFindings, MoreExposed, Subgroup, notice
+from fedaudit.words import words
 from tests.command import fedaudit
 from tests.report import builder
 
@@ -68,6 +70,25 @@ def test_every_question_of_an_assessment_is_answered_on_the_page_and_in_the_anne
         assert answer is not None
         assert QUESTIONS[question] in re.sub("<.*?>", "", answer[1])
         assert answer[1].rstrip().endswith(".")
+
+
+def test_the_annex_has_its_figures_counts_and_filled_cells_above_the_signature() -> None:
+    filled = notice("cells-filled", file="north.csv", cells={"chol": 202})
+    whole = document()
+    one = replace(whole, notices=[*whole.notices, words(filled)], told=(*whole.all_told(), filled))
+    page = re.sub("<.*?>", "", annex(cleaned(one))).replace("\u00a0", " ")
+    signed = page[: page.index("Signature")]
+    for headline in whole.headlines:
+        for name in ("auc", "tpr@0.001", "tpr@0.01"):
+            found = headline.estimates[name]
+            assert full_text(name, found) in signed
+            assert count(found.n_pos or 0) in signed
+            assert count(found.n_neg or 0) in signed
+    for party in whole.run.parties:
+        assert party.name in signed
+        assert count(party.members) in signed
+    assert "202 empty cells of north.csv were filled in" in signed
+    assert limits(cleaned(one), findings(cleaned(one)))[0][1] in signed
 
 
 def test_the_exposed_site_and_group_are_named() -> None:
@@ -188,6 +209,23 @@ def test_the_pack_holds_what_it_lists_and_the_checksums_hold(run: Path, tmp_path
     assert f"{hashlib.sha256((run / RESULTS).read_bytes()).hexdigest()}  {RESULTS}" in (out / OF_RUN).read_text()
     page = (out / PAGE).read_text()
     assert all(path.name in page for path in files)
+
+
+def test_a_pack_names_no_folder_and_lists_no_lock_and_no_salt(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    told = notice("cells-filled", file="/srv/dr-jones/north.csv", cells={"chol": 2})
+    data = {"name": "table", "path": "/srv/dr-jones/north.csv"}
+    whole = document(config={"data": data})
+    save(replace(whole, notices=[*whole.notices, words(told)], told=(*whole.all_told(), told)), folder)
+    for name in ("lock", "salt", "memory-run", "halted-run"):
+        (folder / name).write_text("x")
+    write_pack(folder, tmp_path / "pack")
+    for path in (tmp_path / "pack").iterdir():
+        assert "dr-jones" not in path.read_text(), path.name
+    assert 'path = "north.csv"' in (tmp_path / "pack" / "configuration.toml").read_text()
+    listed = [line.split("  ")[1] for line in (tmp_path / "pack" / OF_RUN).read_text().splitlines()]
+    assert sorted(listed) == ["journal.jsonl", RESULTS]
 
 
 def test_exposed_records_never_leave_with_a_pack_and_names_only_if_they_may(run: Path, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_rules_are_read() -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "auc", "auc < 0.6", "auc => 0.6", "auc > nan", "auc > x", "tpr@x > 0.1", "auc[colour=red] > 0.6",
-     "auc[attack] > 0.6", "auc[attack=a, attack=b] > 0.6", "auc > 0.6 > 0.7", "> 0.5"],
+     "auc[attack] > 0.6", "auc[attack=a, attack=b] > 0.6", "auc > 0.6 > 0.7", "> 0.5", "tpr > 0.1"],
 )  # fmt: skip
 def test_wrong_rules_are_refused(text: str) -> None:
     with pytest.raises(FedauditError, match="gate-rule") as raised:
@@ -117,6 +117,7 @@ def test_wrong_rules_are_refused(text: str) -> None:
         ("auc[attack=los] > 0.6", "gate-selector", "'loss'"),
         ("auc[vantage=outsider] > 0.6", "gate-selector", "client"),
         ("auc[party=nobody] > 0.6", "gate-selector", "Known"),
+        ("auc[model=locl] > 0.6", "gate-selector", "'local'"),
         ("tpr@0.3 > 0.6", "gate-metric", "tpr@0.01"),
     ],
 )

@@ -1,6 +1,8 @@
 """A run is read while it is written: every round as soon as it is recorded, nothing twice, and nothing is disturbed."""
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,10 +14,12 @@ from fedaudit.report import live
 from fedaudit.results import running
 from fedaudit.results.running import FIRST, Follower, Running, under
 from fedaudit.session import tracking
+from fedaudit.session.run import run
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.store import HOST_CLAIM, RUN, Store
 from fedaudit.types import RoundRisk
 from tests.trace.test_store import round_, seen
+from tests.worlds import config
 
 MANIFEST = {"keep": "signals", "parties": ["A", "B", "C"], "attacks": ["loss"], "rounds": 4, "created": "today"}
 
@@ -75,6 +79,35 @@ def test_a_run_that_was_interrupted_and_goes_on_is_running_again(tmp_path: Path)
     with Store.resume(tmp_path) as store:
         store.resumed()
         assert at(follower).state == "running"
+
+
+def test_a_run_that_is_taken_up_has_not_ended_while_its_data_are_read(tmp_path: Path) -> None:
+    settings = config(federation={"rounds": 3}, audit={"attacks": ["loss"]})
+    states: list[tuple[str, str, str]] = []
+
+    @contextmanager
+    def seen_by_others(what: str, steps: int) -> Iterator[Callable[[], None]]:
+        found = Follower(tmp_path / "run").look()
+        states.append((what, found.state, found.why))
+
+        def step() -> None:
+            if steps == 3:
+                raise KeyboardInterrupt
+
+        yield step if len(states) < 3 else lambda: None
+
+    with pytest.raises(KeyboardInterrupt):
+        run(settings, tmp_path / "run", seen_by_others)
+    with Store.resume(tmp_path / "run") as store:
+        store.end("interrupted at round 1", None)
+    assert Follower(tmp_path / "run").look().why == "interrupted at round 1"
+    states[:] = [*states[:2], ("", "", "")]
+    run(settings, tmp_path / "run", seen_by_others)
+    assert states[3:] == [
+        ("Reading the data", "running", ""),
+        ("Training and auditing", "running", ""),
+        ("Computing statistics", "computing", ""),
+    ]
 
 
 @pytest.mark.parametrize("rounds", [1, 4])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedaudit.results.scores import absent_of, blocks_of
-from fedaudit.stats import Block
+from fedaudit.stats import Block, over_runs
 from fedaudit.stats.roc import Absent, estimates
 from fedaudit.types import MOST_NAMED, Missing
 
@@ -58,3 +58,13 @@ def test_the_scores_of_a_run_tell_who_has_none() -> None:
     assert absent_of(scores, "x", "global") == []
     scores["reference"][[250, 260]] = True  # an attack that is fitted on known non-members, of whom b has none
     assert absent_of(scores, "x", "local") == [Absent("b", "unfit", 100)]
+
+
+def test_who_is_missing_from_one_run_is_missing_from_the_mean() -> None:
+    runs = [
+        estimates([block("a"), block("b")], [], 0.95)["auc"],
+        estimates([block("a")], [], 0.95, [Absent("b", "unseen", 30)])["auc"],
+        estimates([block("b")], [], 0.95, [Absent("a", "unseen", 40)])["auc"],
+    ]
+    assert over_runs(runs).missing == (Missing("unseen", ("b", "a"), 2, 2, 40),)
+    assert over_runs(runs[:1]).missing == ()

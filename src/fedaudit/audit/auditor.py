@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cached_property
@@ -18,6 +19,7 @@ from fedaudit.audit.collect import Sight
 from fedaudit.audit.controls import (
     Blind,
     accuracy,
+    commonest_share,
     counts_differ,
     packed,
     right_answers,
@@ -26,6 +28,7 @@ from fedaudit.audit.controls import (
     unpacked,
     useless,
 )
+from fedaudit.audit.costs import dearest
 from fedaudit.audit.groups import Grouping, compared_groups, partition
 from fedaudit.audit.observer import Observer, Shown
 from fedaudit.audit.outlooks import SHADOW, Outlooks
@@ -54,6 +57,7 @@ from fedaudit.types import (
     State,
     Stored,
     Task,
+    UnitErrors,
     Vantage,
     as_notices,
     gap,
@@ -80,6 +84,7 @@ class Auditor:
         self.trajectories = Trajectories(settings.followed, settings.confidence)
         self.unjudged: list[Notice] = []  # rounds without an estimate of the primary attack
         self.failed: dict[str, str] = {}
+        self.dropped: dict[str, float] | None = None  # what cost too much: local epochs a round; None: not known yet
         self.released: State | None = None
         self.asked_by = task
         self.blind = Blind(game, settings.seed)
@@ -141,6 +146,8 @@ class Auditor:
                 self.failed = sight.failed | self.failed
         for observer in self.observers.values():
             costed |= observer.absorb(seen.moment, seen.of)
+        if self.dropped is None and not seen.probe:
+            self._drop(self._too_dear(costed))
         if not seen.probe:
             self.released = (round.aggregate or round.broadcast) if round else None
             self.right, self.last_round = None, seen.round
@@ -149,6 +156,44 @@ class Auditor:
             self._remember(seen.round)
             self._picture(seen)
         return Observation(seen.round, costed, seen.probe)
+
+    def _too_dear(self, costed: Mapping[str | None, Measured]) -> dict[str, float] | None:
+        """Attacks that took more than the audit may cost, and how much; None if nobody says how long an epoch took."""
+        most, local = self.settings.most, [of for key, of in costed.items() if key in self.outlooks.local]
+        whole = costed.get(None)
+        unit = max(sum(of.epoch_seconds for of in local), whole.epoch_seconds if whole else 0.0)
+        if most.together is None and most.each is None:
+            return {}
+        if not unit:
+            return None
+        # Attacks with a shadow model are asked for by their adversary.
+        free = [attack.name for attack in self.settings.attacks if "shadow" not in attack.fitted_on]
+        strongest = [attack.name for vantage in self.settings.vantages for attack in self.settings.ranked(vantage)]
+        order = [name for name in dict.fromkeys([*strongest, *free]) if name in free]
+        shares: dict[str, dict[tuple[str | None, str], float]] = {name: {} for name in order}
+        for key, sight in self.outlooks:
+            for name in shares.keys() & sight.ledger.items.keys() if key in costed else ():
+                spent = costed[key].spent
+                shares[name] |= {(key, item): spent[item] / unit for item in sight.ledger.items[name] if item in spent}
+        prices = {  # as in a result: of the parties' own models, or of the global one
+            name: max(
+                math.fsum(cost for (key, _), cost in each.items() if (key in self.outlooks.local) == own)
+                for own in (True, False)
+            )
+            for name, each in shares.items()
+        }
+        each = None if most.each is None else max(most.each, most.seconds / unit)
+        return {name: prices[name] for name in dearest(prices, shares, most.together, each)}
+
+    def _drop(self, dear: Mapping[str, float] | None) -> None:
+        """Goes on without these attacks, as if nobody had thought of them."""
+        if dear:
+            kept = [attack for attack in self.settings.attacks if attack.name not in dear]
+            self.settings = replace(self.settings, attacks=kept)
+            for _, sight in self.outlooks:
+                sight.leave_out(dear)
+            self.failed = {name: why for name, why in self.failed.items() if name not in dear}
+        self.dropped = None if dear is None else dict(dear)
 
     def release(self, model: State | None, right: Bools | None = None, task: Task | None = None) -> None:
         """Sets the final model after stored rounds, and which records it classifies correctly, if known."""
@@ -203,6 +248,7 @@ class Auditor:
             raise FedauditError("no-rounds", "no round was observed", "Observe at least one.")
         case = self.case()
         results: list[AuditResult] = []
+        errors: dict[tuple[str, str, str], UnitErrors] = {}
         concluded: list[Notice] = []
         lost: list[Notice] = []  # where questions failed that look for themselves
         for vantage, model in case.settings.watched():
@@ -210,12 +256,14 @@ class Auditor:
                 with case.blamed_on(attack.name):
                     verdict = named(attack.question).judge(case, attack, vantage, model)
                     results += verdict.results
+                    errors.update(verdict.errors)
                     concluded += as_notices(verdict.notices)
             for result_name, observer in self._looking(vantage, model):
                 failed: dict[str, str] = {}
                 with case.blamed_on(result_name, failed):
                     verdict = observer.judge(case, result_name, vantage, model)
                     results += verdict.results
+                    errors.update(verdict.errors)
                     concluded += as_notices(verdict.notices)
                 where = {"vantage": vantage.value, "model": model}
                 lost += [gap("question-failed-at", question=name, **where, why=why) for name, why in failed.items()]
@@ -248,22 +296,27 @@ class Auditor:
             groups=groups,
         )
         quoted = worded(chosen.headlines, scene)
-        uneven = compared_parties(case)
+        uneven = compared_parties(case, self.groups)
         bounds = [one for name, asked in self.settings.asked.items() for one in named(name).told(asked, quoted)]
         notices = [*as_notices(bounds), *once(concluded), *self.notices, *unseen_parties(case), *chosen.notices]
         notices += [*map(more_exposed, uneven), *self.unjudged]
+        if self.dropped:
+            most = self.settings.most
+            notices.append(notice("attacks-dear", epochs=self.dropped, together=most.together, each=most.each))
         notices += [note for _, sight in self.outlooks for note in sight.notes]
         if not any(sight.epoch_seconds > 0 for sight in self.outlooks.sights.values()):
             notices.append(notice("seconds-for-epochs"))  # a loop without updates, or checkpoints
-        worthless = useless(self.game, worth)
+        worthless = useless(self.game, self.right_answers(), worth)
         found = Audit(
             results=results,
             headlines=quoted,
             accuracy=worth,
+            commonest=commonest_share(self.game) if worth else None,
             warnings=once(warnings),
             notices=notices,
             failed=case.failed,
             glossary=glossary,
+            errors=errors,
         )
         return replace(
             found, useless=worthless, more_exposed=uneven, groups=groups, trajectories=self.trajectories.found()
@@ -389,7 +442,8 @@ class Auditor:
         plain = self.outlooks.sights
         ordered = sorted(outlooks, key=lambda one: (one.model == "local", one.sight is not plain.get(one.party)))
         for outlook in ordered:
-            for attack in (a for a in outlook.attacks if a.name not in case.failed and of_membership(a)):
+            alive = [a for a in outlook.attacks if a.name not in {*case.failed, *(self.dropped or ())}]
+            for attack in filter(of_membership, alive):
                 place = attack.name, outlook.model, outlook.party
                 if place in written:
                     continue
@@ -430,6 +484,7 @@ class Auditor:
             "trajectories": self.trajectories.state(),
             "unjudged": [told.stored() for told in self.unjudged],
             "failed": dict(self.failed),
+            "dropped": self.dropped,
             "last_round": self.last_round,
             "right": packed(right),
             "blind": self.blind.state(),
@@ -437,6 +492,7 @@ class Auditor:
         }
 
     def restore(self, state: Stored) -> None:
+        self._drop(state["dropped"])
         for (_, sight), stored in zip(self.outlooks, state["sights"], strict=True):
             sight.restore(stored)
         self.history = {}

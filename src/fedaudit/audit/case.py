@@ -16,7 +16,15 @@ from fedaudit.audit.settings import HEADLINE_FPR, Settings
 from fedaudit.errors import OF_OTHERS, say
 from fedaudit.questions import Question, named
 from fedaudit.stats import Band, Block, auc, decisions, tpr_at_fpr
-from fedaudit.stats.paired import Influence, auc_influence, ends_of_difference, on_units, tpr_influence
+from fedaudit.stats.intervals import of_units
+from fedaudit.stats.paired import (
+    Influence,
+    accuracy_influence,
+    auc_influence,
+    ends_of_difference,
+    on_units,
+    tpr_influence,
+)
 from fedaudit.stats.roc import estimates
 from fedaudit.stats.wording import fpr_of
 from fedaudit.types import (
@@ -28,6 +36,7 @@ from fedaudit.types import (
     ModelKind,
     Notice,
     Stored,
+    UnitErrors,
     Vantage,
     as_notices,
     warning,
@@ -119,6 +128,17 @@ class Case:
             return {}
         blocks = self.scores.blocks(sights, attack, party)
         return decisions(blocks, self.scores.threshold(sights, attack), confidence)
+
+    def decided_errors(self, attack: BaseAttack, sights: Sequence[Sight]) -> dict[str, UnitErrors]:
+        """What each record, or person, adds to the error of the accuracy."""
+        threshold = self.scores.threshold(sights, attack) if {"own", "shadow"} & set(attack.fitted_on) else None
+        blocks, candidates = self.scores.blocks(sights, attack), self.game.candidates
+        if threshold is None or not blocks:
+            return {}
+        who = candidates.id if candidates.subject is None else candidates.subject
+        names = [who[part] for block in blocks for part in block.ids or ()]
+        influence = accuracy_influence(blocks, threshold)
+        return {"accuracy": of_units(names, [part for own in influence for part in own])}
 
 
 def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_at: int) -> list[Notice]:

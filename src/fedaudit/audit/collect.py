@@ -6,7 +6,7 @@ answers share a sight, so that nothing is measured twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -71,6 +71,8 @@ class Sight:
         self.of_role = {role: self.role == role.value for role in Role}
         subject = game.candidates.subject_number
         self.subject = None if subject is None else subject[index]
+        names = game.candidates.subject
+        self.who = self.id if names is None else names[index]  # the person of each candidate, or the candidate itself
         self.reference: Bools = like.reference if like else reference_half(game, index)
         self.row_index, self.owner = rows_of(game.candidates.owner, index)
         self.row_ids = game.candidates.rows.id[self.row_index]
@@ -81,8 +83,7 @@ class Sight:
         self.first, self.of_first = game.first, game.of_first()[index]
         signals = self.signals(attacks)
         self.losses = losses or updates.Losses()
-        filters = variants(signals, updates.NEEDS)
-        fresh = {v: updates.Filtering(settings.filter_of(v), self.losses) for v in filters}
+        fresh = settings.filtering(signals, self.losses)
         self.filters: dict[str, updates.Filtering] = like.filters if like else fresh
         searches = {v: settings.search_of(v) for v in variants(signals, searching.NEEDS)}
         self.usual_own = settings.search.own
@@ -260,6 +261,13 @@ class Sight:
         return self.looked[key]
 
     # ------------------------------------------------------------------ between two rounds
+
+    def leave_out(self, names: Collection[str]) -> None:
+        """Goes on without these attacks."""
+        self.attacks = [attack for attack in self.attacks if attack.name not in names]
+        self.reductions = {name: kept for name, kept in self.reductions.items() if name not in names}
+        self.failed = {name: why for name, why in self.failed.items() if name not in names}
+        self.ledger.leave_out(names)
 
     def cost(self, attack: BaseAttack) -> float:
         """Seconds that this attack is charged here, as `costs` defines it."""

@@ -12,15 +12,16 @@ What several attacks use is measured once and charged to each of them in full. S
 in common add up to the time of the audit, and those of others to more than that. (All have in common that the rows of a
 sight are picked out before the first pass.) Nobody is charged for statistics.
 
-The unit is E: the seconds of one local epoch of the parties that the result is about, over the same rounds. Where
-nobody says how long an epoch took, the unit is a round, and the cost is in seconds.
+The unit is E: the seconds of one local epoch of the parties that the result is about, over the same rounds. Somebody
+else's training is timed by the round, so that it has to say how many local epochs a round has (`an_epoch`). Where
+nobody says how long anything took, the unit is a round, and the cost is in seconds.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -62,6 +63,12 @@ def each(made: Iterable[Made], spent: dict[Item, float], item: Item) -> Iterator
         yield found
 
 
+def an_epoch(elapsed: float, local_epochs: int, told: object = None) -> float:
+    """The seconds of one local epoch of somebody else's training: as a party told it, or the time of a round, shared
+    among its epochs."""
+    return float(told) if isinstance(told, int | float) else elapsed / local_epochs
+
+
 def load_learners() -> None:
     """To be called before what fits a classifier is timed: loading takes a second, once, which is nobody's cost."""
     import sklearn.ensemble
@@ -80,6 +87,26 @@ def items(attack: BaseAttack, families: Iterable[Family]) -> frozenset[str]:
     found |= {SIGNALS[signal][0] for signal in used & SIGNALS.keys()}
     found |= {keeping(attack), ROWS}
     return frozenset(found | {SHADOW_MODEL} if "shadow" in attack.fitted_on else found)
+
+
+def dearest(
+    prices: Mapping[str, float], shares: Mapping[str, Mapping[Item, float]], together: float | None, each: float | None
+) -> list[str]:
+    """Which attacks cost too much. `prices`: what each costs in one place, the strongest first. `shares`: what each
+    uses anywhere, and what that costs; two may use the same. The cheapest always stays."""
+    if not prices:
+        return []
+    cheapest = min(prices, key=lambda name: prices[name])
+    kept, used, spent = {cheapest}, dict(shares[cheapest]), math.fsum(shares[cheapest].values())
+    if together is not None:  # what comes out of the same pass as the cheapest costs next to nothing more
+        together = max(together, 1.02 * spent)
+    for name in prices:
+        more = math.fsum(cost for item, cost in shares[name].items() if item not in used)
+        if (each is None or prices[name] <= each) and (together is None or spent + more <= together):
+            kept.add(name)
+            used |= shares[name]
+            spent += more
+    return [name for name in prices if name not in kept]
 
 
 class Ledger:
@@ -108,6 +135,9 @@ class Ledger:
 
     def _of(self, attack: str, spent: Mapping[str, float]) -> dict[str, float]:
         return {item: seconds for item, seconds in spent.items() if item in self.items[attack]}
+
+    def leave_out(self, names: Collection[str]) -> None:
+        self.charged = {attack: spent for attack, spent in self.charged.items() if attack not in names}
 
     def state(self) -> Stored:
         return {attack: dict(charged) for attack, charged in self.charged.items()}

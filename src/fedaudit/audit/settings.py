@@ -5,13 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.adversary.shadow import SIGNALS as OF_REFERENCES
-from fedaudit.adversary.signals import FAMILIES, Family, SignalTrial, family_of, searching, updates, variants
+from fedaudit.adversary.signals import (
+    DEAR,
+    FAMILIES,
+    OF_ALL_LAYERS,
+    Family,
+    SignalTrial,
+    family_of,
+    searching,
+    updates,
+    variants,
+)
 from fedaudit.adversary.signals.searching import Searching, SearchOptions
 from fedaudit.adversary.signals.updates import Filtering, FilterOptions, Unmixing, UnmixOptions
 from fedaudit.adversary.vantage import GRANTS, MODELS
@@ -77,6 +88,19 @@ class Legend:
 
 
 @dataclass(frozen=True)
+class Most:
+    """What the audit may cost, which is measured in its first round.
+
+    together: local epochs a round that all attacks may take, the strongest of which stay. each: that one attack may
+    take, unless it takes less than `seconds` a round, which keeps nobody waiting.
+    """
+
+    together: float | None = None
+    each: float | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Settings:
     vantages: tuple[Vantage, ...]
     attacks: Sequence[BaseAttack]
@@ -85,6 +109,8 @@ class Settings:
     fpr: tuple[float, ...] | None = None
     confidence: float = 0.95
     seed: int = 0
+    local_epochs: int = 1  # of a party in a round
+    told_outcome: bool = True  # what a round came to; a party that audits itself is not
     notices: tuple[Notice, ...] = ()  # what was left out, because it was not asked for by name
     references: References | None = None
     shadow: Shadow | None = None
@@ -104,6 +130,8 @@ class Settings:
     # By name: the questions for which something was prepared, and what that is.
     asked: Mapping[str, Any] = field(default_factory=dict)
     legend: Legend = field(default_factory=Legend)
+    most: Most = field(default_factory=lambda: Most())  # what the audit may cost
+    unseen: frozenset[str] = frozenset()  # trained parameters that no attack on gradients looks at
 
     @property
     def training(self) -> Mapping[str, Any]:
@@ -112,16 +140,21 @@ class Settings:
 
     # ------------------------------------------------------------------ who can run what
 
+    def grants(self, vantage: Vantage, model: ModelKind) -> frozenset[Grant]:
+        """What is seen of these models. Whoever is not told what a round came to never has both of its ends."""
+        without = {Grant.START} if model == "global" and not self.told_outcome else set()
+        return GRANTS[vantage, model] - without
+
     def feeds(self, vantage: Vantage, model: ModelKind, attack: BaseAttack) -> bool:
         """Can this attack run there? An adversary with a shadow model attacks only one kind of model."""
         if attack.vantage not in (None, vantage):
             return False
         if "shadow" in attack.fitted_on:
-            shadow = self.shadow
-            return shadow is not None and (vantage, model) == shadow.place and attack.needs <= GRANTS[vantage, model]
+            there = self.shadow is not None and (vantage, model) == self.shadow.place
+            return there and attack.needs <= self.grants(vantage, model)
         if _has_references(attack) and (self.references is None or self.bent(vantage)):
             return False  # references need to know how parties train, and the model's own answers in every round
-        return attack.needs <= GRANTS[vantage, model]
+        return attack.needs <= self.grants(vantage, model)
 
     def bent(self, vantage: Vantage) -> bool:
         """Does a defence change the answers that this adversary gets?"""
@@ -212,7 +245,7 @@ class Settings:
         if "shadow" in attack.fitted_on and self.shadow is None:
             what = f"attack {attack.name!r} needs an adversary with a shadow model"
             return FedauditError("no-shadow", what, "Use `fedaudit run` with audit.adversary, or leave it out.")
-        lacking = {vantage: attack.needs - GRANTS[vantage, model] for vantage, model in reversed(self.watched())}
+        lacking = {vantage: attack.needs - self.grants(vantage, model) for vantage, model in reversed(self.watched())}
         if all(lacking.values()):
             why, todo = self._lacking(attack.needs), self._elsewhere(attack.needs)
             return FedauditError("vantage", f"attack {attack.name!r} {why}", todo)
@@ -229,7 +262,7 @@ class Settings:
         return FedauditError("vantage", f"the question {name!r} {self._lacking(question.needs)}", todo)
 
     def _lacking(self, needs: frozenset[Grant]) -> str:
-        lacking = {vantage: needs - GRANTS[vantage, model] for vantage, model in reversed(self.watched())}
+        lacking = {vantage: needs - self.grants(vantage, model) for vantage, model in reversed(self.watched())}
         short = "; ".join(f"{vantage.value!r} does not see {_and(lacking[vantage])}" for vantage in self.vantages)
         return f"needs {_and(needs)}: {short}"
 
@@ -245,7 +278,7 @@ class Settings:
         are not mentioned."""
         told: list[Notice] = []
         for vantage in self.vantages:
-            grants = GRANTS[vantage, MODELS[vantage]]
+            grants = self.grants(vantage, MODELS[vantage])
             anywhere = [attack for attack in attacks if "shadow" not in attack.fitted_on and attack.vantage is None]
             lacking = [a for a in anywhere if not self.feeds(vantage, MODELS[vantage], a)]
             known = {Grant.UPDATE, Grant.OWN, Grant.SUM}
@@ -271,18 +304,19 @@ class Settings:
     def suited_to(self, task: Task, state: State, rows: Records, asked: bool) -> Settings:
         """Without attacks whose signals this task cannot give, or only slowly. If attacks were asked for by name, the
         former are an error, and the latter run with a notice."""
-        unfit: dict[str, str] = {}
-        dear: str | None = None
-        filters = {v: Filtering(self.filter_of(v)) for v in variants(self.signals, updates.NEEDS)}
+        trial = SignalTrial(task, state, rows)
+        known = trial.gradients if not DEAR.isdisjoint(map(plain, self.signals)) else None
+        suited = self if known is None or isinstance(known, str) else self._looking_at(known, task, asked)
+        filters = suited.filtering(self.signals)
         searches = {v: self.search_of(v) for v in variants(self.signals, searching.NEEDS)}
         short = {variant: Searching(replace(options, queries=200)) for variant, options in searches.items()}
-        trial = SignalTrial(task, state, rows, self.families(filters, short, self.unmixing(self.signals)))
+        families = suited.families(filters, short, suited.unmixing(self.signals))
+        slow = known.why_slow if isinstance(known, updates.Coverage) and not known.fast and not asked else None
+        unfit: dict[str, str] = {}
         for attack in self.attacks:
-            reason = trial.why_not(attack.signals)
-            cost = None if reason else trial.slow(attack.signals)
-            dear = dear or cost
-            if reason or (cost and not asked):
-                unfit[attack.name] = str(reason or cost)
+            reason = slow if slow and self._over_layers(attack) else trial.why_not(attack.signals, families)
+            if reason:
+                unfit[attack.name] = reason
         fit = [attack for attack in self.attacks if attack.name not in unfit]
         if unfit and (asked or not fit):
             name, why = next(iter(unfit.items()))
@@ -291,13 +325,56 @@ class Settings:
         for name, reason in unfit.items():
             by_reason.setdefault(reason, []).append(name)
         notices = [notice("attacks-unfit", why=reason, attacks=names) for reason, names in by_reason.items()]
-        notices += [notice("slow-gradients", why=dear)] if dear and asked else []
-        return replace(self, attacks=fit, notices=tuple(once((*self.notices, *notices))))
+        over = [attack.name for attack in fit if suited._over_layers(attack)]
+        if isinstance(known, updates.Coverage) and over:
+            notices += suited._told_of_layers(known, over)
+        return replace(suited, attacks=fit, notices=tuple(once((*self.notices, *notices))))
+
+    def _looking_at(self, known: updates.Coverage, task: Task, asked: bool) -> Settings:
+        """Where layers are slow and nobody asked for an attack by name, the fast ones are looked at, and no others.
+        What the fast way gets wrong is never looked at."""
+        without = {**known.odd} if asked or not known.fast else {**known.odd, **known.slow}
+        suited = replace(self, unseen=frozenset(name for names in without.values() for name in names))
+        module = getattr(task, "architecture", None)
+        if module is None or not known.fast:
+            return suited
+        from fedaudit.adversary.signals.matched import largest_linear, rules
+
+        fast = set(known.fast)
+        if not rules(module, fast) or largest_linear(module) in fast:
+            return suited
+        named = largest_linear(module, fast)  # the layer that is looked at unless one is named
+
+        def at(options: FilterOptions) -> FilterOptions:
+            return options if options.layer else replace(options, layer=named)
+
+        return replace(suited, filter=at(self.filter), filters={v: at(one) for v, one in self.filters.items()})
+
+    def _over_layers(self, attack: BaseAttack) -> bool:
+        """Does it look at all layers, and not at one?"""
+        whole = {f"{s}{v}" for v in variants(attack.signals, updates.NEEDS) if self.filter_of(v).layer == updates.ALL
+                 for s in updates.STRENGTH}  # fmt: skip
+        return not OF_ALL_LAYERS.isdisjoint(map(plain, attack.signals)) or not whole.isdisjoint(attack.signals)
+
+    def _told_of_layers(self, known: updates.Coverage, attacks: list[str]) -> list[Notice]:
+        told = []
+        if self.unseen:
+            layers = [layer for layer, names in {**known.slow, **known.odd}.items() if self.unseen & set(names)]
+            share = known.share(self.unseen)
+            told.append(notice("layers-unseen", layers=layers, share=share, attacks=attacks))
+        if known.slow and not self.unseen.issuperset(name for names in known.slow.values() for name in names):
+            told.append(notice("slow-gradients", why=known.why_slow))
+        return told
+
+    def filtering(self, signals: Sequence[str], losses: updates.Losses | None = None) -> dict[str, Filtering]:
+        """By variant of these signals, what filters an update."""
+        found = variants(signals, updates.NEEDS)
+        return {variant: Filtering(self.filter_of(variant), losses, self.unseen) for variant in found}
 
     def unmixing(self, signals: Sequence[str]) -> dict[str, Unmixing]:
         """By variant of these signals, what unmixes an update."""
         found = variants(signals, updates.OF_UNMIXING)
-        return {variant: Unmixing(self.unmixings.get(variant, UnmixOptions())) for variant in found}
+        return {variant: Unmixing(self.unmixings.get(variant, UnmixOptions()), self.unseen) for variant in found}
 
     def families(
         self, filters: Mapping[str, Filtering], searches: Mapping[str, Searching], unmixing: Mapping[str, Unmixing]
@@ -305,6 +382,9 @@ class Settings:
         """All families of signals, with those of the questions that are asked. `filters`, `searches` and `unmixing`:
         what a sight keeps from round to round, by variant."""
         found = [*FAMILIES]
+        if self.unseen:
+            gradients = partial(updates.measure, without=self.unseen)
+            found = [replace(one, measure=gradients) if one.measure is updates.measure else one for one in found]
         for variant, one in filters.items():
             found += [family_of(needs, one.measure, variant) for needs in updates.PASSES]
         found += [family_of(updates.OF_UNMIXING, each.measure, variant) for variant, each in unmixing.items()]

@@ -105,6 +105,7 @@ def write_report(
 
 
 def say(document: "Document", written: Path | None) -> None:
+    from fedaudit.report.remarks import at_once
     from fedaudit.report.values import cleaned
     from fedaudit.report.words import (
         details,
@@ -114,7 +115,6 @@ def say(document: "Document", written: Path | None) -> None:
         summary,
         summary_of_others,
         verdict,
-        warnings,
     )
 
     results, notes = cleaned(document), Notes()
@@ -124,14 +124,19 @@ def say(document: "Document", written: Path | None) -> None:
         figures = [(title, notes.short(value)) for title, value in figures_of(entry)]
         show_table([(entry.attack, whose), *figures])
     notes.show()
-    for line in [*warnings(results), *results.notices]:
-        console.print(f"[yellow]![/yellow] {escape(line)}")
     for line in verdict(results):
         console.print(f"\n[bold]{escape(line)}[/bold]")
     console.print()
     for line in [*details(results), *spread(results)]:
         console.print(escape(line))
     say_repeats(results)
+    remarks, more = at_once(results)
+    console.print()
+    for line in remarks:
+        console.print(f"[yellow]![/yellow] {escape(line)}")
+    if more:
+        where = "in the report" if written else "in results.json and in `fedaudit report`"
+        show(f"  and {more} more remark{'' if more == 1 else 's'}, {where}", "dim")
     if written:
         console.print(f"\nReport: {escape(str(written))}\n")
     for line in aligned([*summary(results), *summary_of_others(results)]):

@@ -295,6 +295,11 @@ class AuditSection(Section):
         description='see `fedaudit list attacks`; options: { name = "fta", degree = 2 } or [[audit.attacks]]; '
         "not set: all that cost at most one local epoch a round",
     )
+    max_cost: Positive | None = Field(
+        None,
+        description="local epochs a round that the audit may take: the strongest attacks stay that fit; not set: one "
+        "for each attack that nobody asked for by name",
+    )
     fpr: Annotated[tuple[Fraction, ...], Once] | None = Field(
         None, description="false-positive rates; not set: 0.001 and 0.01, if there are enough records to calibrate them"
     )

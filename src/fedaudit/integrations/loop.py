@@ -9,6 +9,8 @@
 When the block ends, results.json, scores.parquet and report.html are in `out`.
 """
 
+import logging
+import os
 import random
 import signal
 import threading
@@ -16,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self, Unpack
@@ -24,8 +27,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import AuditOptions, Model, audited, in_python, not_audited
+from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model
 from fedaudit.integrations.plain import matched, numpy_state
 from fedaudit.report.html import write
 from fedaudit.results.document import REPORT, Document, save
@@ -44,22 +49,26 @@ def record(
     stay, and the new ones are written to the folder `audit` in it. The other arguments are those of `AuditOptions`.
     """
     forward = options.get("forward")
+    if told := crowded():
+        logging.getLogger("fedaudit").warning("fedaudit: %s", told)
     with in_python(), apart():
         if not isinstance(out, str | Path):
             raise FedauditError("bad-value", f"out={out!r}: a folder is needed", "Give its path.")
         if forward is not None and not callable(forward):
             raise FedauditError("bad-value", "forward=... cannot be called", "Give a function of (model, x).")
         session = audited(model, game, out=out, rounds=rounds, **options)
-        return Recording(session, session.results_in or Path(out), model if isinstance(model, nn.Module) else None)
+        start = model if isinstance(model, nn.Module) else None
+        return Recording(session, session.results_in or Path(out), start, options.get("sends", "weights"))
 
 
 class Recording:
     """Call `observe` at the end of every round. Errors of the audit do not reach the loop, unless `strict` is set."""
 
-    def __init__(self, session: Session, out: Path, start: nn.Module | None):
+    def __init__(self, session: Session, out: Path, start: nn.Module | None, sends: Sends = "weights"):
         assert session.auditor is not None
         assert session.auditor.task is not None
-        self.session, self.game, self.out = session, session.auditor.game, out
+        self.session, self.game, self.out, self.sends = session, session.auditor.game, out, sends
+        self.task = session.auditor.task
         self.like, self.base = session.auditor.task.initial(0), session.auditor.task.base
         # The global model that the next round starts from.
         self.model = None if start is None else self._matched(start, "the model")
@@ -73,7 +82,8 @@ class Recording:
         model: nn.Module | Mapping[str, Any],
         updates: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """The global model after the round, and each party's model as it was sent (its weights, not the change).
+        """The global model after the round, and each party's model as it was sent: its weights, or, where `record` was
+        given sends="changes", their change.
 
         Round 0 is the model that the first round starts from or, after a restart, the next one. It need not be given
         when `record` was given a module with these weights.
@@ -101,14 +111,24 @@ class Recording:
                 f"The parties of the game are: {', '.join(self.game.parties)}.",
                 where=f"round {round}",
             )
-        sent = {}
-        for party, update in updates.items():
-            state = self._matched(update, f"round {round}, {party}")
-            sent[party] = Trained(state, len(self.game.members(party)), elapsed / len(updates))
-        if before is None and sent:
-            self.session.gap(gap("start-unknown", round=round))
-            sent = {}
-        self.session.observe(Round(round, before or UNSEEN, sent, made))
+        states = {party: self._matched(update, f"round {round}, {party}") for party, update in updates.items()}
+        if before is None:
+            if states:
+                self.session.gap(gap("start-unknown", round=round))
+            before, states = UNSEEN, {}
+        assert self.session.auditor is not None
+        seconds = an_epoch(elapsed, self.session.auditor.settings.local_epochs) / max(len(updates), 1)
+        sent: dict[str, Trained] = {}
+        for party, state in states.items():
+            members, model = self.game.members(party), added(before, state) if self.sends == "changes" else state
+            sent[party] = Trained(model, len(members), seconds)
+            try:
+                check_model(before, model, task=self.task, members=members, sends=self.sends)
+            except NoModelError as error:
+                sent[party] = replace(sent[party], is_model=False)
+                told = {"round": round, "party": party, "why": error.what, "todo": error.todo}
+                self.session.gap(gap("no-model", **told))
+        self.session.observe(Round(round, before, sent, made))
 
     def _matched(self, model: nn.Module | Mapping[str, Any], where: str) -> State:
         state = model.state_dict() if isinstance(model, nn.Module) else model
@@ -133,6 +153,26 @@ class Recording:
         session = self.session
         told = session.gaps if session.closed else [gap("unfinished")]
         return session.document or not_audited(self.out.name, told, session.last)
+
+
+CROWDED = 1.5  # processes that want to run, for each processor
+
+
+def crowded() -> str:
+    """What is to be said where torch's threads wait for each other on processors that do other work. Nothing is set:
+    the threads are the training's own, and their number may change the last digit of a sum."""
+    try:
+        load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):  # of systems that do not say
+        return ""
+    threads = torch.get_num_threads()
+    if threads < 2 or load <= CROWDED * cores:
+        return ""
+    return (
+        f"{load:.0f} processes share {cores} processors, and torch uses {threads} threads, which wait for each other: "
+        "training and audit may take many times as long as with one. Set OMP_NUM_THREADS=1 before Python starts, or "
+        "call torch.set_num_threads(1)."
+    )
 
 
 # ------------------------------------------------------------------ leaving everything as it was found

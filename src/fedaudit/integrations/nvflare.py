@@ -42,9 +42,10 @@ from fedaudit.data.game_file import load_game
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.claims import ledger_of_svt, of_svt, write_claim
 from fedaudit.integrations.options import AuditOptions, PartyOptions, audited, open_session
+from fedaudit.integrations.outgoing import Sends
 from fedaudit.integrations.party import OwnShelf, Reaction, Refused, Seat, SelfAudit, Watch
 from fedaudit.integrations.plain import numpy_state
-from fedaudit.integrations.recorder import Recorder, Reply, added
+from fedaudit.integrations.recorder import Recorder, Reply
 from fedaudit.session.session import Session
 from fedaudit.types import Game, State, Vantage, gap, notice
 
@@ -91,6 +92,8 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
         fpr: list[float] | None = None,
         confidence: float = 0.95,
         seed: int = 0,
+        local_epochs: int = 1,
+        max_cost: float | None = None,
         strict: bool = False,
         beside: int = 1024,
     ):
@@ -100,6 +103,7 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
         self.halt_if, self.warn_if, self.incoming = halt_if, warn_if, incoming
         self.strict, self.beside = strict, beside
         self.attacks, self.fpr, self.confidence, self.seed = attacks, fpr, confidence, seed
+        self.local_epochs, self.max_cost = local_epochs, max_cost
         self._audit: SelfAudit | None = None
         self._shelf = OwnShelf()
         self._game: Game | None = None  # read once in a job
@@ -142,7 +146,13 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
         found_in(str(local))
         if self._audit is None:
             options = PartyOptions(
-                attacks=self.attacks, fpr=self.fpr, confidence=self.confidence, seed=self.seed, strict=self.strict
+                attacks=self.attacks,
+                fpr=self.fpr,
+                confidence=self.confidence,
+                seed=self.seed,
+                local_epochs=self.local_epochs,
+                max_cost=self.max_cost,
+                strict=self.strict,
             )
             limits = {"halt_if": self.halt_if, "warn_if": self.warn_if}
             self._audit = SelfAudit(self.model, log, rounds=self.rounds, incoming=self.incoming, **limits, **options)
@@ -162,10 +172,11 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
         index = came.round or admitted.watch.session.last + 1
 
         def leaves(watch: Watch) -> State:
-            sent = watch.matched(numpy_state(dxo.data), f"round {index}")
-            return added(admitted.received, sent) if dxo.data_kind == DataKind.WEIGHT_DIFF else sent
+            return watch.matched(numpy_state(dxo.data), f"round {index}")
 
-        return self._audit.release(seat, admitted, index, leaves, seconds=time.perf_counter() - came.clock)
+        sends: Sends = "changes" if dxo.data_kind == DataKind.WEIGHT_DIFF else "weights"
+        elapsed = time.perf_counter() - came.clock
+        return self._audit.release(seat, admitted, index, leaves, sends=sends, elapsed=elapsed)
 
     def _own_game(self, site: str, local: Path) -> Game:
         if self._game is None:

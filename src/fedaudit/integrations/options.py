@@ -23,6 +23,7 @@ from fedaudit.data.records import classes_of
 from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.files import refuse_foreign, refuse_links
+from fedaudit.integrations.outgoing import Sends, checked_sends
 from fedaudit.integrations.plain import OFFERED, PlainTask, is_plain
 from fedaudit.learn.models.own import factory_of
 from fedaudit.learn.tasks import Exchanged, Forward, TorchTask, answer, module_of, with_forward
@@ -47,20 +48,26 @@ class PartyOptions(TypedDict, total=False):
     """Of a party that audits itself.
 
     attacks: by name, or with options, as {"name": "fta", "degree": 2} (default: all that cost at most one local epoch
-    a round); fpr: false-positive rates; confidence: of every interval; seed: everything random follows from it; strict:
-    a fault of the audit stops the training; forward: `forward(model, x)` says how a model is asked that takes several
-    inputs, or answers with a tuple or a dict; exchanged: what is exchanged, where that is a part of the model: names of
-    parameters or modules, or "trainable" (of a model of PEFT, its adapter unless told otherwise); vocabulary: of text,
-    what each token stands for, so that the report shows how the most exposed records begin.
+    a round); max_cost: local epochs a round that the audit may take, with the strongest attacks that fit; local_epochs:
+    how many a party makes in a round, the unit of all costs (default: what a Flower app says in its configuration as
+    `local-epochs`, else 1); fpr: false-positive rates; confidence: of every interval; seed: everything random follows
+    from it; strict: a fault of the audit stops the training; forward: `forward(model, x)` says how a model is asked
+    that takes several inputs, or answers with a tuple or a dict; exchanged: what is exchanged, where that is a part of
+    the model: names of parameters or modules, or "trainable" (of a model of PEFT, its adapter unless told otherwise);
+    sends: "weights", or "changes" where parties send their weights minus those that arrived; vocabulary: of text, what
+    each token stands for, so that the report shows how the most exposed records begin.
     """
 
     attacks: Iterable[str | Mapping[str, Any]] | None
+    max_cost: float | None
     fpr: Sequence[float] | None
     confidence: float
     seed: int
+    local_epochs: int
     strict: bool
     forward: Forward | None
     exchanged: Exchanged | None
+    sends: Sends
     vocabulary: Sequence[str]
 
 
@@ -77,14 +84,19 @@ class AuditOptions(PartyOptions, total=False):
     questions: Mapping[str, Mapping[str, Any]]
 
 
-OF_THE_CALLER = ("strict", "forward", "exchanged", "vocabulary")  # what no configuration has in this form
+OF_THE_CALLER = ("strict", "forward", "exchanged", "sends", "vocabulary")  # what no configuration has in this form
 OF_ITS_OWN = ("track",)  # a section, not a part of [audit]
-FEDERATION = ("rounds", "seed")  # in a configuration these stand there, the rest in [audit]
+FEDERATION = ("rounds", "seed", "local_epochs")  # in a configuration these stand there, the rest in [audit]
+WITHOUT_TORCH = (
+    f"A model without torch (scikit-learn, xgboost, JAX) is given as an object with {', '.join(OFFERED.values())}, "
+    "or as its class."
+)
 OURS_ALONE = "Use `fedaudit run`, or leave it out."
 
 
 def checked(rounds: int | None, **options: Unpack[AuditOptions]) -> Config:
     """The arguments as a configuration, or an error that names the wrong one."""
+    checked_sends(options.get("sends", "weights"))
     given: dict[str, Any] = {"rounds": rounds, **options}
     given = {name: value for name, value in given.items() if name not in OF_THE_CALLER}
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in given.items()}
@@ -253,9 +265,14 @@ def as_task(
         return task
     if not callable(given):
         what = f"{name} is a {type(given).__name__}, which is no torch.nn.Module and cannot make one"
-        raise FedauditError("no-model", what, f"A model without torch has {', '.join(OFFERED.values())}.")
-    with torch.random.fork_rng(devices=[]):  # building a model must not move the training's random numbers
-        own = with_forward(module_of(given, name, rows.x.shape[1:], labels, {}).cpu(), forward)
+        raise FedauditError("no-model", what, WITHOUT_TORCH)
+    try:
+        with torch.random.fork_rng(devices=[]):  # building a model must not move the training's random numbers
+            own = with_forward(module_of(given, name, rows.x.shape[1:], labels, {}).cpu(), forward)
+    except FedauditError as error:
+        if error.code == "model-factory":  # the class of an estimator, or what makes one
+            raise FedauditError(error.code, error.what, f"{error.todo} {WITHOUT_TORCH}") from error.__cause__
+        raise
     if not labels:
         return TorchTask(lambda: copy.deepcopy(own), 0, exchanged=exchanged)
     try:
@@ -281,7 +298,7 @@ def _check_labels(y: NDArray[Any], outputs: int) -> None:
 
 
 LISTS, SECTIONS = ("attacks", "fpr", "vantages"), ("tear", "matched", "fusion")
-NAMES = "|".join((*LISTS, *SECTIONS, "confidence", "keep", "rounds", "seed"))
+NAMES = "|".join((*LISTS, *SECTIONS, "confidence", "keep", "local_epochs", "max_cost", "rounds", "seed"))
 VALUE = r"""(\[[^\]]*\]|"[^"]*"|'[^']*'|-?\d[\d.e-]*|true|false)"""
 # What only `fedaudit run` has.
 OURS = r"fedaudit run|federation\.coins|audit\.(adversary|attribute|unit|reference|canary)"

@@ -27,6 +27,7 @@ import io
 import json
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -37,9 +38,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaudit.audit import Auditor, Settings
+from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.files import write_atomically
 from fedaudit.integrations.options import Model, PartyOptions, as_task, checked, report_into
+from fedaudit.integrations.outgoing import NO_MODEL, NoModelError, Sends, added, check_model, checked_sends
 from fedaudit.integrations.plain import matched
 from fedaudit.integrations.recorder import is_about, report_unaudited, tell_unaudited
 from fedaudit.questions.update.incoming import Incoming, layers_of, secret_of
@@ -52,8 +55,9 @@ from fedaudit.session.assemble import Request, settled
 from fedaudit.session.recording import About
 from fedaudit.session.session import Finished, Session, in_words
 from fedaudit.stats.wording import fpr_of
+from fedaudit.trace import journal
 from fedaudit.trace.segments import DamagedError, read_bytes
-from fedaudit.trace.store import safe_name
+from fedaudit.trace.store import safe_name, told_of
 from fedaudit.types import (
     UNSEEN,
     Estimate,
@@ -128,6 +132,7 @@ class Seat:
     home: Path  # for the memory of a party without a folder
     folder: Path | None = None  # for the results of all parties on this machine, each in a folder of its own
     rounds: object = None  # as planned, if the host tells
+    local_epochs: object = None  # that a round takes, if the host tells
 
     @property
     def begun(self) -> bool:
@@ -278,6 +283,8 @@ class Watch:
         if kept is not None:
             self._restore(kept)
             self.session.note(notice("node-restarted", round=self.session.last))
+            for round in self._broken_off(index):
+                self.session.note(notice("never-left", round=round))
         elif index > 1:
             self.session.note(notice("first-seen", round=index))
 
@@ -299,6 +306,54 @@ class Watch:
                 self.session.gap(trouble)
                 arrays, text = self.session.state()
                 self.memory.keep(Remembered(arrays, text, self.written))
+
+    def priced(self, took: float, epoch: float) -> str:
+        """What the audit of the first round cost, and what makes it cheaper."""
+        said = f"the audit of this round took {took:.3g} s"
+        if epoch <= 0:
+            return said
+        said += f", {took / epoch:.2g} local epochs of {epoch:.3g} s"
+        if dropped := self.auditor.dropped:
+            dear = ", ".join(f"{name} ({cost:.2g})" for name, cost in dropped.items())
+            said += f"; the next rounds are audited without what costs too much: {dear}"
+        if took > epoch:
+            said += "; max_cost=1 keeps the strongest attacks that take one local epoch a round together"
+        return said
+
+    def begin(self, index: int) -> None:
+        """For whoever restarts this party: a round that was begun, and not recorded, never left."""
+        self._tell_watchers(lambda: {"event": "begun", "round": index, "run": self.memory.file.name})
+
+    def _broken_off(self, index: int) -> list[int]:
+        """The rounds before this one that an earlier process began and did not get to audit."""
+        if self.out is None:
+            return []
+        told = journal.read(self.out / journal.JOURNAL).events
+        begun = {
+            event["round"] for event in told if (event["event"], event.get("run")) == ("begun", self.memory.file.name)
+        }
+        return sorted(round for round in begun if self.session.last < round < index)
+
+    def record(self, round: Round, first: bool) -> None:
+        """For those who watch the folder: how far this party is, and what was found by then."""
+        settings, found = self.auditor.settings, self.auditor.risks(round.index)
+        about = {"planned": settings.rounds, "confidence": settings.confidence}
+        self._tell_watchers(lambda: told_of(round, found, first=first, **about))
+
+    def end(self) -> None:
+        """The same: this party is done, or sends nothing from now on."""
+        last, halted = self.session.last, self.session.halted
+        if halted or self.auditor.last_round >= self.auditor.settings.rounds:
+            status = f"nothing is sent since round {last}" if halted else "complete"
+            self._tell_watchers(lambda: {"event": "ended", "round": last, "status": status})
+
+    def _tell_watchers(self, event: Callable[[], journal.Event]) -> None:
+        """Nothing of the audit depends on it."""
+        try:
+            if self.out is not None:
+                journal.record(self.out, event())
+        except (OSError, FedauditError) as error:
+            logging.getLogger("fedaudit").warning("fedaudit: whoever watches %s is not told: %s", self.out, error)
 
     def amend(self) -> None:
         """Adds to results that are written what was withheld since, where they cannot be computed again."""
@@ -385,6 +440,7 @@ class SelfAudit:
     ):
         self.model, self.log, self.incoming = model, log, incoming
         self.rounds, self.strict, self.protects = rounds, options.get("strict", False), halt_if is not None
+        self.sends: Sends = "weights"
         self.halt_if: Rule | None = None
         self.warn_if: Rule | None = None
         self.options = options
@@ -393,6 +449,7 @@ class SelfAudit:
             if incoming not in get_args(Reaction):
                 what = f"incoming={incoming!r}: what is to be done about a model that looks prepared?"
                 raise FedauditError("bad-value", what, f"Give one of {', '.join(get_args(Reaction))}.")
+            self.sends = checked_sends(options.get("sends", "weights"))
             self.halt_if, self.warn_if = party_rule(halt_if), party_rule(warn_if)
             # How many rounds are planned may come from the run; two are the fewest that say anything.
             asked = checked(2 if rounds is None else rounds, **options)
@@ -427,6 +484,7 @@ class SelfAudit:
                 seat.shelf.keep(HALTED, {"round": halted})
                 return Refused()
             arrived = received(watch)
+            watch.begin(round or watch.session.last + 1)
             self._look_at(arrived, seat, watch, round or watch.session.last + 1)
             return Admitted(watch, arrived)
         except Exception as error:
@@ -442,25 +500,48 @@ class SelfAudit:
         leaves: Callable[[Watch], State | None],
         *,
         inner: Callable[[Watch], State] | None = None,
-        seconds: float,
+        sends: Sends | None = None,
+        elapsed: float,
+        epoch_seconds: float | None = None,
     ) -> Refused | None:
         """After a round: may what `leaves` do so? `leaves` reads the update, or says None where it is masked; `inner`
-        reads what it was before the defences of this party; `seconds`: of one local epoch, as far as known."""
-        watch, fault = admitted.watch, None
+        reads what it was before the defences of this party; `sends`: what it is, where the host tells; `elapsed`:
+        seconds that its training took; `epoch_seconds`: that one local epoch took, if the training says so.
+
+        What cannot be read as the model, or is none, does not leave a party with a limit: else whoever writes an app
+        could walk around the limit by sending weights in another form."""
+        watch, received, fault = admitted.watch, admitted.received, None
+        seconds = an_epoch(elapsed, watch.auditor.settings.local_epochs, epoch_seconds)
+        sends, closed = sends or self.sends, self.strict or self.protects
         try:
-            self._observe(watch, index, admitted.received, leaves(watch), seconds)
-            if inner is not None:
-                other = self._open(INSIDE, seat, Vantage.SERVER, index)
-                self._observe(other, index, admitted.received, inner(other), seconds)
+            sent = leaves(watch)
+            sent = None if sent is None else self._model(watch, received, sent, sends, index)
+            closed = self.strict
+            self._observe(watch, index, received, sent, seconds)
         except Exception as error:
             fault = error
+            self._not_audited(seat, index, error, closed, watch)
+        try:
+            if inner is not None:
+                other = self._open(INSIDE, seat, Vantage.SERVER, index)
+                self._observe(other, index, received, self._model(other, received, inner(other), sends, index), seconds)
+        except Exception as error:
+            fault = fault or error
             self._not_audited(seat, index, error, self.strict, watch)
         if watch.session.halted:
             self._halt(seat, watch, index)
             return Refused()
-        return Refused(_code(fault)) if fault and self.strict else None
+        return Refused(_code(fault)) if fault and closed else None
 
     # ------------------------------------------------------------------ one round
+
+    @staticmethod
+    def _model(watch: Watch, received: State, sent: State, sends: Sends, index: int) -> State:
+        """What is sent, as a model; raises where it is none."""
+        state, game = added(received, sent) if sends == "changes" else sent, watch.auditor.game
+        members, where = game.members(watch.party), f"round {index}"
+        check_model(received, state, task=watch.auditor.task, members=members, sends=sends, where=where)
+        return state
 
     def _look_at(self, arrived: State, seat: Seat, watch: Watch, index: int) -> None:
         """Does the model look prepared to give single records away? Raises where it is refused."""
@@ -498,8 +579,14 @@ class SelfAudit:
         planned = watch.auditor.settings.rounds
         if index == planned + 1:
             watch.session.note(notice("beyond-plan", planned=planned))
-        gaps, again = len(watch.session.gaps), Moment(index) in watch.session.seen
-        watch.session.observe(Round(index, received, sent, UNSEEN))  # nobody tells a party what the round came to
+        gaps, again, first = len(watch.session.gaps), Moment(index) in watch.session.seen, not watch.session.seen
+        round = Round(index, received, sent, UNSEEN)  # nobody tells a party what the round came to
+        started = time.perf_counter()
+        watch.session.observe(round)
+        if first and watch.key == AS_SENT:
+            self.log.info("fedaudit: %s", watch.priced(time.perf_counter() - started, seconds))
+        if not again:
+            watch.record(round, first)
         model: ModelKind = "local" if sent else "global"
         found = watch.auditor.after(index, watch.vantage, model)
         what = f"what leaves {party}" if watch.key == AS_SENT else f"what would leave {party} without the mods inside"
@@ -509,6 +596,8 @@ class SelfAudit:
         withheld = self._judge(watch, index, model, gaps) if watch.key == AS_SENT else ""
         due = watch.due or watch.session.halted or bool(withheld)
         watch.save(write=due and not again)  # a repeat adds nothing, and the models that it could be asked are gone
+        if not again:
+            watch.end()
         if withheld:
             if again:
                 watch.amend()
@@ -555,7 +644,7 @@ class SelfAudit:
             updates.append(Withheld(index, "model refused" if refused else "not audited", reason=in_words(error)))
         kept = [json.dumps(plain(update)) for update in updates]
         seat.shelf.keep(UNAUDITED, {"told": [json.dumps(one.stored()) for one in told], "withheld": kept})
-        if watch is not None and withheld:
+        if watch is not None and watch.auditor.last_round and (withheld or isinstance(error, NoModelError)):
             with suppress(Exception):  # what could not be audited may not be reported on either
                 watch.tell(told, updates)
                 watch.save(write=True)
@@ -576,14 +665,17 @@ class SelfAudit:
         if len(game.parties) != 1:
             what = f"the game is about {len(game.parties)} parties"
             raise FedauditError("party-game", what, "Give the game of this party alone, from fedaudit.set_aside.")
-        asked = checked(self._rounds(seat), **self.options)
+        options = self.options
+        if isinstance(seat.local_epochs, int) and seat.local_epochs > 0 and "local_epochs" not in options:
+            options = {**options, "local_epochs": seat.local_epochs}
+        asked = checked(self._rounds(seat), **options)
         whose = (seat.run, seat.node, vantage)
         auditor = self._again(key, seat, vantage, game)
         if auditor is not None:
             return self._watch(key, seat, auditor, index)
         task = as_task(self.model, game, self.options.get("forward"), self.options.get("exchanged"))
         if whose not in self._suited:
-            fit = settled(Request.beside(asked, game, vantages=(vantage,)), task)
+            fit = settled(Request.beside(asked, game, vantages=(vantage,), told_outcome=False), task)
             self._suited[whose] = self._limited(fit, game, seat.begun) if key == AS_SENT else fit
         settings = self._suited[whose]
         if isinstance(settings, UndecidableError):
@@ -607,7 +699,10 @@ class SelfAudit:
         memory, vocabulary = seat.memory(key, party), self.options.get("vocabulary", ())
         watch = Watch(key, auditor, out, memory, strict=self.strict, vocabulary=vocabulary)
         watch.load(index)
-        watch.tell(*seat.told)
+        told, updates = seat.told
+        if key == INSIDE:  # a model that noise spoils is one before it
+            told = [one for one in told if one.data.get("error") != NO_MODEL]
+        watch.tell(told, updates)
         return watch
 
     def _limited(self, settings: Settings, game: Game, begun: bool) -> Settings | UndecidableError:

@@ -8,23 +8,24 @@ import hashlib
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from fedaudit.errors import FedauditError
-from fedaudit.files import write_atomically
-from fedaudit.questions import of
+from fedaudit.files import LOCK, write_atomically
+from fedaudit.questions import metric, of
 from fedaudit.report import html, words
 from fedaudit.report.answers import answers, auditor_of, untested, who
-from fedaudit.report.sections import facts, holds
+from fedaudit.report.sections import facts, holds, limits
 from fedaudit.report.shapes import Table
 from fedaudit.report.values import Results, cleaned
-from fedaudit.report.words import Finding, adversary
+from fedaudit.report.words import Finding, ValueText, adversary
 from fedaudit.results.document import REPORT, RESULTS, Document, load, results_file
+from fedaudit.results.exposure import SALT
 from fedaudit.results.redaction import redacted
-from fedaudit.stats.wording import count, fpr_of, full_text, rate
+from fedaudit.stats.wording import NONE, count, fpr_of, full_text, rate
 from fedaudit.toml import written
 from fedaudit.words.headlines import blind_auc
 
@@ -407,7 +408,8 @@ def page(results: Results, files: Sequence[str], signed: str = "") -> str:
 
 
 def annex(results: Results) -> str:
-    """Two printed pages, to be attached to a data-protection impact assessment."""
+    """A few printed pages, to be attached to a data-protection impact assessment. What is signed stands above the
+    signature: every figure with its counts, what was filled in, and how many trainings it rests on."""
     found = words.findings(results)
     measures = _measures(Looked(results, found)).answer
     return html.page(
@@ -416,10 +418,54 @@ def annex(results: Results) -> str:
         facts=facts(results),
         preface=words.preface(results),
         findings=[(adversary(f.vantage), f) for f in found],
+        beside=words.beside_findings(results),
         answers=answers(results, found),
         measures=measures,
+        figures=_figures(found),
+        parties=_parties(results),
+        rests=_rests(results, found),
         sources=[cited for _, cited in SOURCES.values()],
     )
+
+
+def _figures(found: Sequence[Finding]) -> Table:
+    """Every quoted figure with its interval and its counts."""
+    rows = [
+        [
+            adversary(f.vantage).title,
+            metric(name).title,
+            str(ValueText.of(name, est)),
+            f"{100 * est.confidence:.4g} %",
+            *(count(n) if n else NONE for n in (est.n_pos, est.n_neg, est.n_cal)),
+        ]
+        for f in found
+        for name, est in f.headline.estimates.items()
+        if name == "auc" or fpr_of(name)
+    ]
+    head = ("who is looking", "figure", "value (interval)", "confidence", "members", "non-members", "to set thresholds")
+    return Table(head, rows)
+
+
+def _parties(results: Results) -> Table:
+    rows = [[p.name, count(p.members), count(p.evaluation), count(p.calibration)] for p in results.run.parties]
+    return Table(("party", "trained on", "non-members reported on", "to set thresholds"), rows)
+
+
+def _rests(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
+    """What a reader must know before quoting a figure."""
+    looked, told = Looked(results, found), results.all_told()[len(results.warnings) :]
+    of_data = [
+        said for one, said in zip(told, results.notices, strict=True) if one.code in ("cells-filled", "unlabelled")
+    ]
+    return [
+        ("Records", f"{_sizes(looked)}."),
+        (
+            "Empty cells",
+            " ".join(of_data) or "The results name no cell that was filled in and no row that was left out.",
+        ),
+        limits(results, found)[0],
+        ("Attacks", f"{count(len(looked.attacks))} on membership; each counts for the findings."),
+    ]
 
 
 # ------------------------------------------------------------------ the folder
@@ -432,7 +478,7 @@ def write_pack(run: Path, out: Path, *, redact: bool = False, auditor: str = "",
     if auditor:
         report = {**document.run.config, "report": {"auditor": auditor}}
         document = replace(document, run=replace(document.run, config=report))
-    document = _without_names(document, auditor) if redact else document
+    document = _without_names(document, auditor) if redact else _without_folders(document)
     _make(out)
     results = cleaned(document)
     contents = {
@@ -443,7 +489,7 @@ def write_pack(run: Path, out: Path, *, redact: bool = False, auditor: str = "",
         ANNEX: annex(results),
     }
     if not redact:  # names of files may be names of people and places
-        contents[OF_RUN] = _sums(sorted(path for path in results_file(run).parent.iterdir() if path.is_file()))
+        contents[OF_RUN] = _sums(sorted(filter(_of_the_audit, results_file(run).parent.iterdir())))
     listed = [PAGE, *contents, SUMS]
     contents = {PAGE: page(results, listed, _how_signed(signer)), **contents}
     for name, text in contents.items():
@@ -452,6 +498,39 @@ def write_pack(run: Path, out: Path, *, redact: bool = False, auditor: str = "",
     write_atomically(out / SUMS, _sums(written_files))
     made = [*written_files, out / SUMS]
     return [*made, _sign(out / SUMS, key, signer)] if key and signer else made
+
+
+def _of_the_audit(path: Path) -> bool:
+    """Is it a file of the run that may be held against the pack? Not what is working there, nor the secret that makes
+    ids of records: with its checksum a guess could be tried."""
+    working = path.name in (LOCK, SALT) or path.name.startswith((".", "memory-", "halted-", "incoming-"))
+    return path.is_file() and not working
+
+
+def _without_folders(document: Document) -> Document:
+    """Without the folders in which files lay: they name machines and people. The names of the files stay."""
+    stored = document.to_json()
+    folders = {f"{Path(text).parent}/" for text in _strings(stored["run"]["config"]) if Path(text).is_absolute()}
+    longest = sorted(folders - {"//"}, key=len, reverse=True)
+
+    def bare(value: Any) -> Any:
+        if isinstance(value, str):
+            for folder in longest:
+                value = value.replace(folder, "")
+            return value
+        if isinstance(value, dict):
+            return {key: bare(inner) for key, inner in value.items()}
+        return [bare(inner) for inner in value] if isinstance(value, list) else value
+
+    return Document.from_json(bare(stored)) if longest else document
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner)
 
 
 def _without_names(document: Document, auditor: str) -> Document:

@@ -49,7 +49,7 @@ from fedaudit.words import all_words
 PASSED, FAILED, UNDECIDED = 0, 1, 3  # exit codes
 
 Place = tuple[str, str, str, str | None]  # attack, vantage, model, party
-SELECTORS = ("attack", "vantage", "party")
+SELECTORS = ("attack", "vantage", "model", "party")
 ANY = "*"
 OUTSIDE = r"(?![^\[]*\])"  # of the brackets: a party may be called "Mercy and Grace"
 ACCURACY, EPSILON = "accuracy", "epsilon"
@@ -62,7 +62,7 @@ SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.l
 
 @dataclass(frozen=True)
 class Rule:
-    """What is not allowed. Without an attack: every one. Without a vantage: all. Without a party:
+    """What is not allowed. Without an attack: every one. Without a vantage or a model: all. Without a party:
     pooled. Conditions that are joined by `and` have the same text."""
 
     text: str
@@ -71,6 +71,7 @@ class Rule:
     _: KW_ONLY
     attack: str | None = None
     vantage: str | None = None
+    model: str | None = None
     party: str | None = None
     sign: str = ">"
 
@@ -108,7 +109,7 @@ def parse_rules(text: str) -> list[Rule]:
 
 
 def parse_rule(part: str, text: str | None = None) -> Rule:
-    """`METRIC[attack=..., vantage=..., party=...] > LIMIT`; the bracket may be left out. `text`: all of the rule."""
+    """`METRIC[attack=..., vantage=..., model=..., party=...] > LIMIT`, or without a bracket. `text`: all of it."""
     text = part if text is None else text
     chosen = dict[str, str]()
     bracket = re.search(r"\[(.*?)\]", part)
@@ -150,6 +151,8 @@ def _not_limited(metric: str, sign: str) -> str:
     if metric in OF_THE_RUN:
         return f"{sign!r} is not for {metric}" if metric == EPSILON and sign in ("<", "<=") else ""
     about = described(metric)
+    if "{at}" in about.title:
+        return f"{metric} lacks its {'rate: write tpr@0.01' if metric == 'tpr' else f'number: write {metric}@25'}"
     if not about.gated:
         return f"{metric} ({about.title}) is what others are compared with, and no risk"
     if sign in ("<", "<=") and about.worse != "lower":
@@ -290,7 +293,7 @@ def _failed(document: Document, rules: Sequence[Rule]) -> list[Judged]:
             rule,
             failure.attack,
             rule.vantage or ANY,
-            ANY,
+            rule.model or ANY,
             rule.party,
             note=f"{failure.attack} failed and has no result: {failure.reason}",
         )
@@ -420,12 +423,13 @@ def _select(document: Document, rule: Rule) -> list[Selected]:
     _known("vantage", rule.vantage, vantages)
     failed = {failure.attack for failure in document.failed}
     _known("attack", rule.attack, {entry.attack for entry in entries} | failed)
+    _known("model", rule.model, {entry.model for entry in entries})
     _known("party", rule.party, {entry.party for entry in entries if entry.party is not None})
     found: dict[Place, Selected] = {}
     elsewhere = rule.attack is None and any(_alone_has(rule.metric, entry) for entry in entries)
     for vantage, attack in vantages.items():
         if rule.vantage in (None, ANY, vantage):
-            for entry in (e for e in entries if sees(vantage, e) and _of(rule.party, e)):
+            for entry in (e for e in entries if sees(vantage, e) and _in(rule, e)):
                 named = _alone_has(rule.metric, entry) if elsewhere else _attacks(rule.attack or attack, entry)
                 beside_it = rule.attack is None and not elsewhere and attack is not None and of_membership(entry)
                 if named or beside_it:
@@ -470,8 +474,10 @@ def _attacks(attack: str | None, entry: AuditResult) -> bool:
     return entry.attack == attack or (attack == ANY and entry.attack != "blind")
 
 
-def _of(party: str | None, entry: AuditResult) -> bool:
-    return entry.party == party or (party == ANY and entry.party is not None)
+def _in(rule: Rule, entry: AuditResult) -> bool:
+    """Is it about the models and the party that the rule names?"""
+    party = entry.party == rule.party or (rule.party == ANY and entry.party is not None)
+    return party and rule.model in (None, ANY, entry.model)
 
 
 def _place(entry: AuditResult) -> Place:

@@ -33,7 +33,7 @@ def party_rule(text: str | None) -> Rule | None:
     if text is None:
         return None
     rule = parse_rule(text)
-    if rule.attack or rule.vantage or rule.party:
+    if rule.attack or rule.vantage or rule.model or rule.party:
         what = f"{text!r}: a party's limit is about every attack on what it sends, so it takes no brackets"
         raise FedauditError("limit-selector", what, 'Write "tpr@0.01 > 0.05", without brackets.')
     rate = fpr_of(rule.metric)

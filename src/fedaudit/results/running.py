@@ -104,6 +104,7 @@ class Follower:
         self.heard = 0.0
         self.lineage, self.status = Lineage(), ""
         self.manifest: Mapping[str, Any] | None = None
+        self.told: Mapping[str, Any] = {}  # by the rounds of a party, whose folder has no run.json
 
     def look(self, now: float | None = None) -> Running:
         """The run as it stands. Never raises for what is wrong with it: it is then `damaged`, and `why` says how."""
@@ -117,7 +118,7 @@ class Follower:
         except OSError as error:
             return Running(folder=self.folder, state="damaged", why=f"it cannot be read: {error.strerror}")
         rounds = tuple(self.lineage.current.values())
-        about = self.manifest or {}
+        about = self.manifest or self.told
         run = Running(
             folder=self.folder,
             state="ended",
@@ -172,8 +173,14 @@ class Follower:
         kind = event["event"] if event else ""
         if kind == "ended":
             self.status = str(event.get("status") or "ended") if event else ""
-        elif kind in ("round", "resumed"):
+        elif kind in ("round", "resuming", "resumed"):
             self.status = ""
+        if event and kind == "round":
+            self.told = {"rounds": event.get("planned"), "confidence": _share(event.get("confidence"))}
+
+
+def _share(value: Any) -> float | None:
+    return value if isinstance(value, float) and 0 < value < 1 else None
 
 
 def _planned(about: Mapping[str, Any]) -> int:

@@ -176,13 +176,15 @@ class Scored:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """The scores of a file: in blocks, for AUC and TPR; and row by row, sorted by id, for epsilon."""
+    """The scores of a file: in blocks, for AUC and TPR; and row by row, sorted by id, for epsilon. `areas`: blocks for
+    the AUC alone, which needs no threshold, so that no non-members have to be set aside for one."""
 
     blocks: Sequence[Block]
     scores: Floats
     member: Bools
     subject: Strings | None
     notices: Sequence[Notice]
+    areas: Sequence[Block] = ()
     run: "OfRun | None" = None
 
 
@@ -217,7 +219,7 @@ def estimate(
     rows = _of_a_run(path, attack, model) if _is_of_a_run(path) else _own(path, attack or model)
     kept, left_out = _reachable(fprs, rows)
     notices = [*rows.notices, *left_out]
-    found = [auc(rows.blocks, confidence), *(tpr_at_fpr(rows.blocks, fpr, confidence) for fpr in kept)]
+    found = [auc(rows.areas or rows.blocks, confidence), *(tpr_at_fpr(rows.blocks, fpr, confidence) for fpr in kept)]
     if rows.run:
         notices += unchecked(path)
     dropped = int(np.isneginf(rows.scores).sum())
@@ -291,7 +293,10 @@ def _own(path: Path, of_a_run: str | None) -> Rows:
     sets = (member, ~member & ~calibration, calibration)
     names = None if subject is None else (subject[sets[0]], subject[sets[1]], subject[sets[2]])
     block = Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
-    return Rows(blocks=[block], scores=scores, member=member, subject=subject, notices=notices)
+    everybody = np.concatenate([block.evaluation, block.calibration])
+    whose = None if names is None else (names[0], np.concatenate(names[1:]), names[2][:0])
+    area = Block(block.members, everybody, block.calibration[:0], whose)
+    return Rows(blocks=[block], scores=scores, member=member, subject=subject, notices=notices, areas=[area])
 
 
 def _columns(path: Path) -> dict[str, Column]:

@@ -35,7 +35,7 @@ from fedaudit.adversary.signals.updates import NEEDS as OF_UPDATES
 from fedaudit.audit import Auditor, Settings, patience
 from fedaudit.audit.observer import Asked
 from fedaudit.audit.outlooks import PLACES, Shadow
-from fedaudit.audit.settings import SMALL_HEAD, Legend, calibrating, own_records, reference_half
+from fedaudit.audit.settings import SMALL_HEAD, Legend, Most, calibrating, own_records, reference_half
 from fedaudit.config.attack_registry import plain
 from fedaudit.config.attacks import MatchedSection, TearSection, UnmixSection
 from fedaudit.config.schema import AuditSection, Config, explain
@@ -86,6 +86,7 @@ class Request:
     asked: Mapping[str, Any] = field(default_factory=dict)  # by question: what was prepared for it
     ours: Ours | None = None  # None: somebody else's training, of which nothing is known but its models
     recorded: Recorded | None = None
+    told_outcome: bool = True  # what a round came to: the global model after it
     legend: Legend = field(default_factory=Legend)
 
     @classmethod
@@ -140,6 +141,8 @@ class Request:
             fpr=audit.fpr or None,
             confidence=audit.confidence,
             seed=federation.seed,
+            local_epochs=federation.local_epochs,
+            told_outcome=self.told_outcome,
             server_lr=federation.step,
             notices=self.notices,
             serve=self.defence.serve if self.defence else None,
@@ -150,8 +153,21 @@ class Request:
             unmixings={v: unmix_options(self.config, promises, v) for v in variants(signals, OF_UNMIXING)},
             asked={**looking(audit, audit.attacks), **at_delta_of(self.promises, self.asked)},
             legend=self.legend,
+            most=self.most,
             **known,
         )
+
+    @property
+    def most(self) -> Most:
+        """What the audit may cost. Somebody else's training does not wait for what nobody asked for; a run of ours is
+        made for the audit, and waits a while."""
+        if self.recorded is not None and not self.recorded.repeated:
+            return Most()
+        if (asked := self.config.audit.max_cost) is not None:
+            return Most(together=asked)
+        if self.named:
+            return Most()
+        return Most(each=1.0, seconds=3.0 if self.ours is None and self.recorded is None else 60.0)
 
     @property
     def disturbed(self) -> bool:

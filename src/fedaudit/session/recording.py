@@ -160,12 +160,15 @@ class TraceWriter:
                 except FedauditError:
                     store.close()
                     raise
+                if store.lineage.ended and not store.finished:
+                    with suppress(OSError):
+                        store.resuming()
                 return cls(store, begun=True)
             if not force:
                 refuse_orphans(directory)
             store = Store.create(directory, manifest)
             # These belong to the run that is being replaced.
-            for name in (results.RESULTS, results.SCORES, results.REPORT, results.REDACTED, SALT):
+            for name in (results.RESULTS, results.SCORES, results.ERRORS, results.REPORT, results.REDACTED, SALT):
                 (directory / name).unlink(missing_ok=True)
             return cls(store, begun=False)
         except OSError as error:

@@ -18,9 +18,10 @@ from fedaudit.session.recording import About, TraceWriter, continued
 from fedaudit.session.session import Event, Listener, Note, RoundDone, Session, nobody
 from fedaudit.session.tracking import closed_as_it_ends, refuse_missing, tracked
 from fedaudit.stats.wording import rate
+from fedaudit.trace import journal
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.segments import digest
-from fedaudit.trace.store import RUN, load_manifest
+from fedaudit.trace.store import RUN, Store, load_manifest
 from fedaudit.types import Game, Moment, Role, Round, State, Trained
 from fedaudit.words import words
 
@@ -45,6 +46,9 @@ def run(
     begun = load_manifest(out) if (out / RUN).exists() and not force else None
     if begun:
         config = continued(out, begun, config)
+        if not Store.read(out).finished:
+            with suppress(OSError):
+                journal.record(out, {"event": "resuming"})  # whoever watches waits while the data are read
     with progress("Reading the data", 0):
         prepared = prepare(config, begun.get("attacks", ()) if begun else (), authorised)
     config = prepared.config

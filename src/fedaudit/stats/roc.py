@@ -553,12 +553,12 @@ def estimates(
     """The AUC, and the TPR at each FPR, each with the parties that it says nothing about. `absent`: those that have no
     block at all."""
     found = [auc(blocks, confidence), *(tpr_at_fpr(blocks, fpr, confidence) for fpr in fprs)]
-    return {one.name: replace(one, missing=_missing(blocks, one.name, absent)) for one in found}
+    return {one.name: replace(one, missing=missing_from(one.name, blocks, absent)) for one in found}
 
 
-def _missing(blocks: Sequence[Block], name: str, absent: Sequence[Absent]) -> tuple[Missing, ...]:
-    """Who is missing from a pooled figure, by reason. An adversary among the parties has no records in its block: it is
-    not judged."""
+def missing_from(name: str, blocks: Sequence[Block], absent: Sequence[Absent] = ()) -> tuple[Missing, ...]:
+    """Who is missing from the pooled figure of this name, by reason. An adversary among the parties has no records in
+    its block: it is not judged."""
     judged = [block for block in blocks if len(block.members) + len(block.evaluation) + len(block.calibration)]
     of = len(judged) + len(absent)
     if of < 2:

@@ -162,9 +162,14 @@ def event(checksums: Checksums) -> Event:
 
 def seal(directory: Path, checksums: Checksums) -> None:
     """Writes checksums to the journal of a folder, which is created if there is none. The folder must not be locked."""
+    record(directory, event(checksums))
+
+
+def record(directory: Path, happened: Event) -> None:
+    """Writes one event to the journal of a folder that has no trace, such as that of a party that audits itself."""
     directory.mkdir(parents=True, exist_ok=True)
-    with Lock(directory):
-        append(directory, checksums)
+    with Lock(directory), contextlib.closing(Journal(directory / JOURNAL)) as written:
+        written.append(happened)
 
 
 def append(directory: Path, checksums: Checksums) -> None:

@@ -161,8 +161,8 @@ class Store:
         """Records a round, what was measured in it, and for those who watch the run what was `found` by then. After
         `branch`, an audit in progress must be rebuilt."""
         sent = {
-            name: Delivered(digest(trained.state), trained.examples, _finite(trained.epoch_seconds))
-            for name, trained in round.sent.items()
+            name: Delivered(digest(one.state), one.examples, _finite(one.epoch_seconds), one.is_model)
+            for name, one in round.sent.items()
         }
         broadcast, aggregate = digest_of_seen(round.broadcast), digest_of_seen(round.aggregate)
         place = self.lineage.place(round.moment, broadcast, aggregate)
@@ -194,6 +194,10 @@ class Store:
         self._record(event)
         self._drop_older_models()
         return "branch" if place.opens else "new"
+
+    def resuming(self) -> None:
+        """Before the recorded rounds are replayed, which may take long: whoever watches the run waits for it."""
+        self._record({"event": "resuming"})
 
     def resumed(self) -> None:
         self._record({"event": "resumed", "round": self.lineage.newest})
@@ -282,7 +286,9 @@ class Store:
     def round(self, entry: RecordedRound) -> Round:
         """A round as it was exchanged. Needs snapshots; raises DamagedError when they are not what was written."""
         sent = {
-            name: Trained(self._load(self._model_file(entry, name), of.state), of.examples, of.epoch_seconds)
+            name: Trained(
+                self._load(self._model_file(entry, name), of.state), of.examples, of.epoch_seconds, is_model=of.is_model
+            )
             for name, of in entry.parties.items()
         }
         holder = self._holder_of(entry.broadcast)
@@ -413,6 +419,18 @@ def divided(seen: Mapping[Key, Measured]) -> dict[str, Any]:
     on = sorted({item for of in seen.values() for item in of.spent})
     seconds = {key or "": [_finite(of.spent.get(item, 0.0)) for item in on] for key, of in seen.items() if of.spent}
     return {"on": on, "of": seconds} if on else {}
+
+
+def told_of(round: Round, found: Sequence[RoundRisk], *, first: bool, **about: Any) -> journal.Event:
+    """A round of a party that audits itself, for those who watch it: it keeps no trace. `first`: of its run, so that
+    rounds of a former run in the same folder are none of this one; `about`: what else a watcher is to know."""
+    sent = {n: Delivered(digest(t.state), t.examples, _finite(t.epoch_seconds)) for n, t in round.sent.items()}
+    return {
+        "event": "round", "round": round.index, "branch": 0, "opens": first, "origin": 0 if first else None,
+        "commit": True, "broadcast": digest_of_seen(round.broadcast), "aggregate": digest_of_seen(round.aggregate),
+        "parties": {name: vars(delivered) for name, delivered in sent.items()}, "kept": False, "signals": None,
+        "names": [], "parts": [], "at": time.time(), "risks": [_defined(risk) for risk in found], **about,
+    }  # fmt: skip
 
 
 def _defined(risk: RoundRisk) -> dict[str, Any]:

@@ -96,12 +96,15 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a party sends: its model, how many records it was trained on, and how long one local epoch took."""
+    """What a party sends: its model, how many records it was trained on, and how long one local epoch took.
+
+    `is_model` is False where that is no model of the task: it is recorded, and nobody attacks it."""
 
     state: State
     examples: int
     epoch_seconds: float
     metrics: tuple[str, ...] = ()  # the names of figures that came with it
+    is_model: bool = True
 
 
 class PlainModel(Protocol):
@@ -260,6 +263,7 @@ class Grant(StrEnum):
     UPDATE = "update"
     OWN = "own-update"
     EVERY_ROUND = "every-round"
+    START = "start-of-round"  # the model that the round started from, beside the one that it came to
     SUM = "noisy-sum"
 
 
@@ -503,7 +507,9 @@ def _as_notice(told: Notice | str | Mapping[str, Any], level: Level) -> Notice:
 # What may be said of a headline: a risk; one on average only; nothing beyond chance; no number; something is wrong.
 Tone = Literal["found", "weak", "none", "unknown", "alarm"]
 # The same in words that need no statistics: how many can be picked out.
-Grade = Literal["nearly everybody", "most", "some", "a little", "nothing found", "not known", "alarm"]
+Grade = Literal[
+    "nearly everybody", "most", "some", "at least a little", "a little", "nothing found", "not known", "alarm"
+]
 # Thresholds from records of another kind than those that are reported on accuse far more outsiders than was asked, so
 # that there is no value, or far fewer: then the lower end holds, and nothing is known of an upper one.
 Doubt = Literal["more", "fewer"]
@@ -698,7 +704,9 @@ class Headline:
     sentence: Annotated[str, if_any("what may be said, the same everywhere")] = ""
     tone: Annotated[Tone, Field(exclude_if=lambda tone: tone == "unknown")] = "unknown"
     primary: Annotated[str, if_any("the attack that was fixed before looking; empty: the quoted one")] = ""
-    grade: Annotated[Grade | None, if_known("the finding in two words, by the lower end of its interval")] = None
+    grade: Annotated[Grade | None, if_known("the finding in a few words, by what is certain of it")] = None
+    figure: Annotated[str, if_any("the figure on which the grade rests, and which is quoted")] = ""
+    lent_by: Annotated[str, if_any("the vantage that sees less, and whose finding is quoted here")] = ""
     details: Annotated[Many[str], if_any("since when, what is not settled, what else was found")] = ()
     most_exposed: Annotated[str, if_any("the group that stands out most from all others, as a sentence")] = ""
 
@@ -722,7 +730,7 @@ class MoreExposed:
     value: Number
     low: Number
     high: Number
-    confidence: Annotated[Number, Field(description="for all parties together")]
+    confidence: Annotated[Number, Field(description="for all parties and groups together")]
 
 
 @dataclass(frozen=True)
@@ -763,7 +771,10 @@ class GroupFindings:
     """All groups that were looked at. They follow from the records and the sizes, never from scores."""
 
     looked_at: Many[Subgroup]
-    comparisons: Annotated[Count, Field(description="that share the error: groups, places, and two figures of each")]
+    comparisons: Annotated[
+        Count,
+        Field(description="that share the error, in all places: two figures of each group, and the AUC of each party"),
+    ]
     confidence: Annotated[Number, Field(description="of all intervals together")]
     results: Many[GroupResult]
     too_small: Annotated[Many[Subgroup], if_any("named, and not shown")] = ()
@@ -784,6 +795,14 @@ class Trajectory:
     fewest_others: Annotated[Count, Field(description="in the round with the fewest")]
 
 
+@dataclass(frozen=True)
+class UnitErrors:
+    """What each record, or person, adds to the error of an estimate."""
+
+    names: Strings  # each of them once
+    values: Floats
+
+
 @dataclass(frozen=True, kw_only=True)
 class Audit:
     """Everything that one audit found."""
@@ -791,6 +810,7 @@ class Audit:
     results: Sequence[AuditResult]
     headlines: Sequence[Headline]
     accuracy: Mapping[str, Estimate]
+    commonest: float | None = None  # what always naming the commonest label is right on, of evaluation non-members
     warnings: Sequence[Notice]
     notices: Sequence[Notice] = ()
     failed: Mapping[str, str] = field(default_factory=dict)  # attacks without a result, and why
@@ -799,3 +819,5 @@ class Audit:
     more_exposed: Sequence[MoreExposed] = ()
     groups: GroupFindings | None = None
     trajectories: Sequence[Trajectory] = ()
+    # By attack, kind of model and figure: of figures over all parties that stored scores do not give.
+    errors: Mapping[tuple[str, str, str], UnitErrors] = field(default_factory=dict)

@@ -196,6 +196,24 @@ def _search_time(records: int, queries: int, per_second: float, given_up: float)
     )
 
 
+def _layers_unseen(layers: list[str], share: float, attacks: list[str]) -> str:
+    some = [layer or "the model itself" for layer in layers[:5]] + [f"{len(layers) - 5} more"][: len(layers) > 5]
+    return (
+        f"{100 * share:.2g} % of the trained weights are not looked at by {_names(attacks)}: the gradients of single "
+        f"records are slow there ({_names(some)})."
+    )
+
+
+def _attacks_dear(epochs: dict[str, float], together: float | None, each: float | None) -> str:
+    found = _names([f"{name} ({cost:.2g} local epochs a round)" for name, cost in epochs.items()])
+    if together is None:
+        return (
+            f"Left out after the first round, because each costs more than {each:g} local epoch a round: {found}. "
+            "What is named in audit.attacks is run all the same."
+        )
+    return f"Left out after the first round, to stay within audit.max_cost = {together:g}: {found}."
+
+
 READERS = {  # by section of [audit]
     "fusion": "fusion",
     "reference": "lira or another attack with reference models",
@@ -212,6 +230,7 @@ LEFT_OUT: dict[str, Wording] = {
     "vantages-idle": lambda vantages: f"Left out (none of the attacks can run from there): {_names(vantages)}.",
     "attacks-unfit": lambda why, attacks: f"Left out ({why}): {_names(attacks)}.",
     "slow-gradients": "{why}.",
+    "layers-unseen": _layers_unseen,
     "fpr-left-out": lambda **data: f"{needed_for_fpr(**data)}: it is left out.",
     "few-to-calibrate": lambda left, needed, attacks: (
         f"Left out (fitted on half of the calibration records, which leaves {left} of {needed} needed): "
@@ -224,6 +243,7 @@ LEFT_OUT: dict[str, Wording] = {
     "section-unread": lambda section: (
         f"[audit.{section}] has no effect, because no attack reads it: add {READERS[section]} to audit.attacks."
     ),
+    "attacks-dear": _attacks_dear,
     "part-exchanged": lambda weights, whole: (
         f"A part of the model is exchanged and audited: {weights:,} of {whole:,} weights. The rest is frozen, and the "
         "adversary has it."
@@ -332,7 +352,8 @@ FOUND: dict[str, Wording] = {
     "merged-without": lambda attacks: f"Not run at every site, and left out: {', '.join(attacks)}.",
     "more-exposed": (
         "{party} is more exposed than the others: {attack} on {model} models has AUC {own:.3f} there and {others:.3f} "
-        "elsewhere (difference {value:.3f}, {low:.3f}-{high:.3f}; {confidence:.0%} for all parties together)."
+        "elsewhere (difference {value:.3f}, {low:.3f}-{high:.3f}; {confidence:.0%} for all parties and groups "
+        "together)."
     ),
     "parties-unseen": "{parties} of {of} parties took part too seldom to judge their local models: left out.",
     "parties-unfit": (
@@ -343,6 +364,11 @@ FOUND: dict[str, Wording] = {
     "model-useless": lambda right, commonest: (
         f"The model itself is of no use: it is right on {share(right)} of outsiders, and whoever always names the "
         f"commonest label on {share(commonest)}; a useful model may give away more."
+    ),
+    "model-not-learnt": lambda right, commonest: (
+        f"The model has not learnt, as far as these records show: it is right on {share(right)} of outsiders, whoever "
+        f"always names the commonest label on {share(commonest)}, and on its own training records it does no better "
+        "than a guess either. Nothing here speaks for a trained model."
     ),
     "agg-mal-stopped": lambda done, of, attacks: (
         f"agg-mal was stopped with {done} of {of} parties isolated: {_names(attacks)} "
@@ -867,6 +893,7 @@ LINES: dict[str, Wording] = {
     "late-reply": "round {round}: the answer of {party} came in round {now}, and is left out",
     "old-model-kept": "round {round}: models arrived, and the strategy kept the old one",
     "array-records": "round {round}, {party}: {records} array records in place of one, left out",
+    "no-model": "round {round}: what {party} sent is no model of the task, so it is not audited: {why}. {todo}",
     "party-twice": lambda round, party, same: (
         f"round {round}: {party} answered twice, {'the same both times' if same else 'and differently'}: the first is "
         "kept"
@@ -888,6 +915,9 @@ LINES: dict[str, Wording] = {
         "starts over"
     ),
     "node-restarted": "this node was restarted after round {round}: its audit goes on from what is on disk",
+    "never-left": (
+        "round {round} never left this party: the process that began it ended before the audit of its update"
+    ),
     "first-seen": (
         "round {round} is the first that this audit saw: the party was not asked before, or its node was restarted "
         "without the folder of its memory"

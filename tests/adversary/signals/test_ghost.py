@@ -333,7 +333,6 @@ def test_batch_norm_in_training_mode_is_judged_in_evaluation_mode() -> None:
     [
         (lambda: Then(nn.BatchNorm1d(6, track_running_stats=False)), "records-mixed"),
         (lambda: Then(nn.Identity(), lambda x: x - x.mean(0)), "records-mixed"),
-        (BorrowedWeight, "gradient-mismatch"),
     ],
 )
 def test_refused_before_training(build: Callable[[], nn.Module], code: str) -> None:
@@ -343,6 +342,12 @@ def test_refused_before_training(build: Callable[[], nn.Module], code: str) -> N
     with pytest.raises(FedauditError) as caught:
         verify(module, losses, x, y)
     assert caught.value.code == code
+
+
+def test_a_layer_whose_weight_is_used_elsewhere_is_odd() -> None:
+    torch.manual_seed(0)
+    plan = verify(BorrowedWeight(), losses, torch.randn(12, 6), torch.randint(0, 3, (12,)))
+    assert (set(plan.odd), set(plan.fast)) == ({"first"}, {"head"})
 
 
 def test_records_that_do_not_come_first_take_the_slow_way() -> None:

@@ -9,7 +9,7 @@ from scipy import stats
 from torch import nn
 
 from fedaudit.adversary.signals import SignalTrial, ghost
-from fedaudit.adversary.signals.updates import statistics
+from fedaudit.adversary.signals.updates import Coverage, statistics
 from fedaudit.adversary.vantage import GRANTS
 from fedaudit.errors import FedauditError, NotGrantedError
 from fedaudit.learn.tasks import TorchTask, Training, build_task
@@ -140,11 +140,10 @@ def test_gradients_are_checked_once_for_all_attacks(monkeypatch: pytest.MonkeyPa
     trial = SignalTrial(task, task.initial(0), flat_records())
     for names in (["gradient-cosine"], ["gradient-diff", "gradient-norm-all"], ["gradient-cosine"]):
         assert trial.why_not(names) is None
-        assert trial.slow(names) is None
     assert len(checked) == 1
 
 
-def test_slow_layers_are_announced() -> None:
+def test_slow_layers_are_known() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -155,11 +154,14 @@ def test_slow_layers_are_announced() -> None:
             return out
 
     task = TorchTask(Scaled, 3)
-    why = SignalTrial(task, task.initial(0), flat_records()).slow(["gradient-cosine"])
-    assert why is not None
-    assert "the model itself" in why
+    known = SignalTrial(task, task.initial(0), flat_records()).gradients
+    assert isinstance(known, Coverage)
+    assert known.slow == {"": ("scale",)}
+    assert known.share(frozenset({"scale"})) == 6 / 27
     task = build_task("mlp", (6,), 3, {})
-    assert SignalTrial(task, task.initial(0), flat_records()).slow(["gradient-cosine"]) is None
+    known = SignalTrial(task, task.initial(0), flat_records()).gradients
+    assert isinstance(known, Coverage)
+    assert not known.slow
 
 
 # ------------------------------------------------------------------ known answers

@@ -16,7 +16,7 @@ from fedaudit.adversary import shadow
 from fedaudit.adversary.signals import outputs, searching, text, updates
 from fedaudit.adversary.vantage import View, view
 from fedaudit.config.attack_registry import plain, read_word, written
-from fedaudit.errors import FedauditError
+from fedaudit.errors import OF_OTHERS, say
 from fedaudit.types import Bools, Floats, Grant, Moment, Records, State, Task, Vantage
 
 # (signals, view, rows, which rows are known non-members, randomness) -> values by signal, one row for each record
@@ -44,6 +44,7 @@ class Family:
 
 # Signals of a record's gradient, which some models give only slowly.
 DEAR = set(updates.OF_GRADIENTS) | set(updates.OF_UNMIXING) | set(updates.NEEDS) - {updates.BEFORE}
+OF_ALL_LAYERS = set(updates.OF_GRADIENTS) | set(updates.OF_UNMIXING)
 FAMILIES = [
     Family(outputs.NEEDS, outputs.measure),
     Family({outputs.MERLIN: outputs.NEEDS["loss"]}, outputs.measure_merlin, salt=outputs.MERLIN_COPIES),
@@ -143,38 +144,34 @@ class SignalTrial:
 
     Attacks share signals, and all gradients share one check, which takes a large model longer than a round may."""
 
-    def __init__(self, task: Task, state: State, rows: Records, families: Sequence[Family] = FAMILIES):
-        self.task, self.state, self.rows, self.families = task, state, rows, families
+    def __init__(self, task: Task, state: State, rows: Records):
+        self.task, self.state, self.rows = task, state, rows
         self.tried: dict[str, str | None] = {}
 
-    def why_not(self, names: Iterable[str]) -> str | None:
+    def why_not(self, names: Iterable[str], families: Sequence[Family] = FAMILIES) -> str | None:
         """Why the task cannot give these signals; None if it can."""
         # The same signal, once for each value of an attribute, or of another update.
         alike = [plain(name).removeprefix("attribute-").removesuffix("-peer") + variant(name) for name in names]
         for name in alike:
             if name not in self.tried:
-                self.tried[name] = self._try(name)
+                self.tried[name] = self._try(name, families)
         return next((reason for name in alike if (reason := self.tried[name])), None)
 
-    def slow(self, names: Iterable[str]) -> str | None:
-        """Why some of the signals cost far more than one pass; None if they do not."""
-        return self.gradients[1] if DEAR.intersection(map(plain, names)) else None
-
     @cached_property
-    def gradients(self) -> tuple[str | None, str | None]:
-        """Why records have no gradients of their own here, if they do not; why these are slow, if they are."""
+    def gradients(self) -> "updates.Coverage | str":
+        """Which layers have fast gradients of single records; or why records have none of their own here."""
         try:
-            return None, updates.check(self.task, self.state, self.rows)
-        except FedauditError as error:
-            return error.what, None
+            return updates.coverage(self.task, self.state, self.rows)
+        except OF_OTHERS as error:
+            return say(error)
 
-    def _try(self, name: str) -> str | None:
-        if plain(name) in DEAR and (reason := self.gradients[0]):
-            return reason
+    def _try(self, name: str, families: Sequence[Family]) -> str | None:
+        if plain(name) in DEAR and isinstance(self.gradients, str):
+            return self.gradients
         seen = view(Vantage.SERVER, "local", Moment(1), self.task, self.state, self.state)
         few = self.rows.take(np.arange(min(2, len(self.rows))))
         try:
-            measure([name], seen, few, np.ones(len(few), bool), self.families)
-        except FedauditError as error:
-            return error.what
+            measure([name], seen, few, np.ones(len(few), bool), families)
+        except OF_OTHERS as error:
+            return say(error)
         return None

@@ -11,6 +11,7 @@ detour, and is formed for a few records at a time.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call
 
 FORMED = 2**20  # numbers held at once where per-record gradients are formed
 
@@ -220,7 +222,7 @@ class Shape:
 
 def normalisation(layer: nn.Module, calls: Calls, updates: Updates) -> Sums:
     """z = weight * x_hat + bias, so a record's gradient is sum b x_hat and sum b over its positions."""
-    names = [name for name in ("weight", "bias") if name in updates]
+    names = [name for name, _ in layer.named_parameters(recurse=False) if name in updates]
     g = vector(layer, calls, names)
     u = torch.cat([updates[name].flatten(1) for name in names], dim=1)
     return _square(g), g @ u.T
@@ -234,6 +236,8 @@ def vector(layer: nn.Module, calls: Calls, names: Sequence[str]) -> Tensor:
 
 def _of_norm(layer: nn.Module, call: Call) -> dict[str, Tensor]:
     """Per record, for every scale: sum b x_hat and sum b over the positions that share it."""
+    if _certain_rule(layer) is None:
+        return _of_vectors(layer, call)
     if isinstance(layer, nn.LayerNorm | nn.RMSNorm) or _known_as(layer) in LAST_AXIS:
         assert isinstance(layer.weight, Tensor)
         size = layer.weight.numel()
@@ -253,6 +257,32 @@ def _of_norm(layer: nn.Module, call: Call) -> dict[str, Tensor]:
         along = along if shift is None else along - bias * shift.detach().flatten()
         return {"weight": along / weight, "bias": bias}
     return {"weight": total(call.b * _normalised(layer, call.a)), "bias": bias}
+
+
+def _of_vectors(layer: nn.Module, call: Call) -> dict[str, Tensor]:
+    """Of a layer whose output is x_hat * scale + shift, whatever it is called and however it makes x_hat: what goes
+    with each of its vectors is what a vector of ones adds to one of zeros."""
+    own = {name: p.detach() for name, p in layer.named_parameters(recurse=False)}
+
+    def out(name: str, value: Tensor) -> Tensor:
+        with torch.no_grad():
+            made: Tensor = functional_call(layer, {**own, name: value}, (call.a,))
+        return made
+
+    found = {}
+    for name, p in own.items():
+        none = out(name, torch.zeros_like(p))
+        part = out(name, torch.ones_like(p)) - none
+        values, size = call.b * part, p.numel()
+        last, second = values.shape[-1] == size, values.dim() > 2 and values.shape[1] == size
+        if last and second:  # which axis it is for is seen from what it does
+            steps = torch.linspace(1, 2, size, dtype=p.dtype)
+            last = torch.allclose(out(name, steps.reshape(p.shape)) - none, part * steps, atol=1e-4)
+        if last or not second:
+            found[name] = values.reshape(len(values), -1, size).sum(1)
+        else:
+            found[name] = values.transpose(1, -1).reshape(len(values), -1, size).sum(1)
+    return found
 
 
 def _normalised(layer: nn.Module, a: Tensor) -> Tensor:
@@ -382,13 +412,61 @@ def _known_as(layer: nn.Module) -> str:
 
 
 def rule_for(layer: nn.Module) -> Rule | None:
-    """The rule whose formula is this layer's own forward; a subclass with another forward has none."""
+    """The rule of this layer. Where its forward is its own, that is a guess, to be tried: see `computes`."""
+    return _certain_rule(layer) or _likely_rule(layer)
+
+
+def _certain_rule(layer: nn.Module) -> Rule | None:
+    """The rule whose formula is this layer's own forward."""
     if type(layer) is nn.LSTM:
         return lstm if not layer.bidirectional and not layer.proj_size else None
     for kind, rule in _RULES.items():
         if isinstance(layer, kind) and type(layer).forward is kind.forward:
-            known = {name for name, value in layer._parameters.items() if value is not None} <= {"weight", "bias"}
-            batch = isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) and layer.running_mean is None
-            rescaled = isinstance(layer, nn.Embedding) and (layer.max_norm or layer.scale_grad_by_freq)
-            return rule if known and not batch and not rescaled else None
+            return rule if _is_plain(layer) else None
     return _OF_OTHERS.get(_known_as(layer))
+
+
+def _likely_rule(layer: nn.Module) -> Rule | None:
+    """Subclasses of others, and layers with one or two vectors, such as norms and scales."""
+    own = [p for p in layer._parameters.values() if p is not None]
+    if isinstance(layer, nn.LSTM) or not own or next(layer.children(), None) is not None:
+        return None
+    for kind in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Embedding):
+        if isinstance(layer, kind):
+            return _RULES[kind] if type(layer).forward is not kind.forward and _is_plain(layer) else None
+    vectors = all(p.squeeze().dim() < 2 for p in own)
+    return normalisation if vectors and len(own) < 3 else None
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    known = {name for name, value in layer._parameters.items() if value is not None} <= {"weight", "bias"}
+    batch = isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) and layer.running_mean is None
+    rescaled = isinstance(layer, nn.Embedding) and (layer.max_norm or layer.scale_grad_by_freq)
+    return known and not batch and not rescaled
+
+
+def computes(layer: nn.Module, a: Tensor) -> bool:
+    """Is the guess right? Tried on two records and random gradients at the output, against autograd."""
+    rule = rule_for(layer)
+    if _certain_rule(layer) is not None or rule is None:
+        return rule is not None
+    layer = copy.deepcopy(layer).double()
+    a = a[:2].detach().double() if a.is_floating_point() else a[:2].detach()
+    own = dict(layer.named_parameters(recurse=False))
+    rng = torch.Generator().manual_seed(0)
+    updates = {name: torch.randn((1, *p.shape), generator=rng, dtype=p.dtype) for name, p in own.items()}
+    try:
+        with torch.no_grad():
+            z = layer(a)
+        b = torch.randn(z.shape, generator=rng, dtype=z.dtype)
+        norm2, inner = rule(layer, [Call(a, z, b)], updates)
+        for i in range(len(a)):
+            with torch.enable_grad():
+                gradient = torch.autograd.grad((layer(a[i : i + 1]) * b[i : i + 1]).sum(), list(own.values()))
+            square = torch.stack([g.square().sum() for g in gradient]).sum()
+            along = torch.stack([(g * updates[name][0]).sum() for name, g in zip(own, gradient, strict=True)]).sum()
+            if not (torch.allclose(norm2[i], square, rtol=1e-6) and torch.allclose(inner[i, 0], along, 1e-6, 1e-6)):
+                return False
+    except Exception:  # whatever it is, it is not what was guessed
+        return False
+    return True

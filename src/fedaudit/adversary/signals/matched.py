@@ -22,7 +22,7 @@ Adam divides every coordinate of a gradient by about its root mean square. Where
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -33,14 +33,23 @@ from fedaudit.adversary.signals import ghost, matched
 from fedaudit.adversary.signals.ghost import LayerPlan, Losses, Statistics
 from fedaudit.adversary.signals.layers import Call, Calls
 from fedaudit.adversary.signals.outputs import from_answers, parts
-from fedaudit.adversary.signals.whitening import LayerRule, SecondMoment, Side, Whitening, rule_for, with_one
+from fedaudit.adversary.signals.whitening import (
+    LayerRule,
+    SecondMoment,
+    Side,
+    Transposed,
+    Whitening,
+    rule_for,
+    with_one,
+)
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.types import Floats, Records, State, Task
 
 FEWEST = 16  # fitting records below which nothing is known about a covariance: the plain cosine
 KEPT = 2**26  # values of one pass that are kept, so that no second pass is needed
 VECTORS = 32  # for each dimension of a second moment are enough where a record has many positions,
-ENOUGH = 2**13  # and never fewer than this,
+ENOUGH = 2**13  # and never fewer than this, unless they fill the memory,
+HELD = 2**27  # numbers in all of them,
 RECORDS = 64  # if they come from so many records
 
 
@@ -52,8 +61,8 @@ class Limit:
     every: int  # one position of so many
 
     @classmethod
-    def of(cls, positions: int, dim: int, fitting: int) -> Limit:
-        wanted = max(VECTORS * dim, ENOUGH)
+    def of(cls, positions: int, dim: int, fitting: int, held: int = HELD) -> Limit:
+        wanted = max(1, min(max(VECTORS * dim, ENOUGH), held // dim))
         records = fitting if positions == 1 else min(fitting, max(RECORDS, -(-wanted // positions)))
         spare = positions * records // wanted
         return cls(records, 1 if positions == 1 else max(1, spare - 1 + spare % 2))  # odd: it visits every column
@@ -91,29 +100,31 @@ class MatchedSetup:
         return self.damping < torch.inf
 
 
-def rules(module: nn.Module) -> dict[str, LayerRule]:
-    """The layers that a matched filter exists for."""
+def rules(module: nn.Module, among: Collection[str] | None = None) -> dict[str, LayerRule]:
+    """The layers that a matched filter exists for. `among`: those that are fast (None: all are taken for it)."""
+    trained = ghost.trained_layers(module)
     found = {
         layer: rule_for(module.get_submodule(layer), _own(names))
-        for layer, names in ghost.trained_layers(module).items()
+        for layer, names in trained.items()
+        if among is None or layer in among
     }
     return {layer: rule for layer, rule in found.items() if rule is not None}
 
 
-def largest_linear(module: nn.Module) -> str:
+def largest_linear(module: nn.Module, among: Collection[str] | None = None) -> str:
     """The linear layer with the most weights, or the largest layer of another kind where there is none."""
-    names = rules(module)
+    names = rules(module, among)
     if not names:
         raise FedauditError(
             "no-matched-layer",
-            "the model has no linear, convolutional or embedding layer of its own that is trained",
+            "the model has no linear, convolutional or embedding layer of its own that is trained and fast",
             "Take matched-filter out of audit.attacks.",
         )
 
     def size(name: str) -> tuple[bool, int]:
         layer = module.get_submodule(name)
         assert isinstance(layer.weight, Tensor)
-        return isinstance(layer, nn.Linear), layer.weight.numel()
+        return isinstance(layer, nn.Linear) or type(names[name]) is Transposed, layer.weight.numel()
 
     return max(names, key=size)
 
@@ -139,13 +150,17 @@ def prepare(
         raise FedauditError("unknown-layer", f"no matched filter for layer {layer!r}", suggest(layer, known))
     trained = ghost.trained_layers(module)
     chosen = {name: trained[name] for name in ([layer] if layer is not None else known)}
-    if x.dim() == 4:
-        x = x.contiguous(memory_format=torch.channels_last)
-    few, labels = x[: ghost.FEW], y[: ghost.FEW]
     with ghost.evaluating(module):
-        examined = ghost.examine(module, chosen, few)
+        examined, x = ghost.examined(module, chosen, x)
+        few, labels = x[: ghost.FEW], y[: ghost.FEW]
         fast = examined.fast & set(chosen)
-        plan = LayerPlan({name: chosen[name] for name in chosen if name in fast}, frozenset(fast), examined.copied)
+        if not fast:
+            raise FedauditError(
+                "slow-layer",
+                f"the gradients of {layer or 'the model'} are slow, record by record, and a matched filter is not",
+                "Name another layer in audit.matched.layer, or take matched-filter out of audit.attacks.",
+            )
+        plan = replace(examined, layers={name: chosen[name] for name in chosen if name in fast}, fast=frozenset(fast))
         calls = ghost.calls_of(module, losses, few, labels, plan)
     values = sum(c.a[0].numel() + c.b[0].numel() for every in calls.values() for c in every)
     limits = {}
@@ -219,7 +234,7 @@ def statistics(
 
     `updates`: parameter name -> K x its shape. Squares and products add up over layers. `seen`: from `look`.
     """
-    size, n = ghost.rows_at_once(prepared.x, prepared.y), len(prepared.x)
+    size, n = ghost.rows_at_once(prepared.x, prepared.y, prepared.plan), len(prepared.x)
     seen = seen or look(prepared, module)
     with ghost.evaluating(module):
         if seen is not None:
@@ -247,7 +262,7 @@ def _pass(
 
 def _seen(prepared: MatchedSetup, module: nn.Module, rows: Tensor, limits: Mapping[str, Limit]) -> Seen:
     """What each layer saw of these rows, or of the first so many of them."""
-    size = ghost.rows_at_once(prepared.x, prepared.y)
+    size = ghost.rows_at_once(prepared.x, prepared.y, prepared.plan)
     most = {name: limits[name].records if limits else len(rows) for name in prepared.layers}
     nothing = torch.empty(0)
 
@@ -386,7 +401,7 @@ def inverse_hessian(prepared: matched.MatchedSetup, module: nn.Module) -> Tensor
     member."""
     nothing = {name: torch.zeros(1, *p.shape, dtype=p.dtype) for name, p in module.named_parameters()}
     size = matched.statistics(prepared, module, nothing).norm2.sum(1)
-    rows = ghost.rows_at_once(prepared.x, prepared.y)
+    rows = ghost.rows_at_once(prepared.x, prepared.y, prepared.plan)
     parts = zip(torch.split(prepared.x, rows), torch.split(prepared.y, rows), strict=True)
     with ghost.evaluating(module), torch.no_grad():
         loss = torch.cat([prepared.losses(module(x), y).double() for x, y in parts])

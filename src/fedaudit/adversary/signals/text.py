@@ -28,7 +28,7 @@ NEEDS: dict[str, frozenset[Grant]] = {
     **dict.fromkeys((MIN_K, ZLIB), frozenset({Grant.OUTPUTS})),
     BASE: frozenset({Grant.WEIGHTS}),
 }
-PRESENCE_NEEDS = {PRESENCE: frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})}
+PRESENCE_NEEDS = {PRESENCE: frozenset({Grant.WEIGHTS, Grant.START})}
 
 
 def measure(

@@ -46,7 +46,14 @@ MOST = 2**28  # numbers in all templates together; more are not held in memory
 CLOSE, STEPS = 1e-3, 50  # conjugate gradients end at this relative error, or after so many steps
 FEW_ROWS = 256  # of the normal equations at once, so that they stay in cache
 ROUNDED = 1e-2  # relative error from rounding, at most, that single precision may have
+AT_ONCE = 2**14  # columns of an update in one product
 ENOUGH = 512  # candidates that tell whether a party uses Adam
+SKETCHED = 2048  # dimensions above which a side that is sketched is sketched before it is whitened: less than a
+# hundredth of the work and of the memory on ResNet-18, and it finds as much,
+WIDE = 2**13  # and above which every side is
+OF_WIDE = 1024  # dimensions that are then kept of a side with one position
+HELD = 2**27  # numbers in the vectors that all moments are taken from
+SLOWEST = 2**20  # numbers in one record's slow gradients, at most
 SMALLEST = 0.01  # of the mean root mean square is added to each, so that no input that hardly occurs is blown up
 
 
@@ -73,6 +80,12 @@ class UnmixSetup:
     adaptive: bool
     sizes: Mapping[str, int]  # layer -> numbers in a template that is formed
 
+    def spread(self, squares: Tensor) -> Tensor:
+        """What Adam divides by, of the mean squares of a side's coordinates."""
+        spread = squares.sqrt()
+        spread = spread + SMALLEST * spread.mean() if self.adaptive else torch.ones_like(spread)
+        return torch.where(spread > 0, spread, torch.ones_like(spread))
+
     @property
     def numbers(self) -> int:
         """In all templates that are formed, together."""
@@ -97,13 +110,11 @@ def prepare(
     if layer is not None and layer not in trained:
         raise FedauditError("unknown-layer", f"the model trains no layer {layer!r}", suggest(layer, trained))
     chosen = trained if layer is None else {layer: trained[layer]}
-    if x.dim() == 4:
-        x = x.contiguous(memory_format=torch.channels_last)
-    few, labels = x[: ghost.FEW], y[: ghost.FEW]
-    formed, sizes = dict[str, Limit](), dict[str, int]()
+    sides, sizes = dict[str, tuple[int, int, int]](), dict[str, int]()
     fast, vectors, unrolled = set[str](), set[str](), set[str]()
     with ghost.evaluating(module):
-        examined = ghost.examine(module, chosen, few)
+        examined, x = ghost.examined(module, chosen, x)
+        few, labels = x[: ghost.FEW], y[: ghost.FEW]
         plan = replace(examined, fast=examined.fast & set(chosen))
         calls = ghost.calls_of(module, losses, few, labels, plan)
         for name in plan.fast:
@@ -121,13 +132,24 @@ def prepare(
             at = rule.positions(part, calls[name], own)
             positions, out, width = at.a.shape[1], at.b.shape[2], _width(part, at.a)
             if positions > 1 or isinstance(rule, Embedding):
-                formed[name] = Limit.of(positions, max(out, at.a.shape[2]), len(x))
+                sides[name] = positions, out, at.a.shape[2]
                 sizes[name] = math.prod(kept(out, width, sketch))
+    formed = {
+        name: Limit.of(positions, max(out, into), len(x), HELD * max(out, into) // ((out + into) * len(sides)))
+        for name, (positions, out, into) in sides.items()
+    }
     plan = replace(plan, fast=frozenset(fast))
+    slow = 0
     for name in plan.slow:
-        shapes = (module.get_parameter(full).flatten(1).shape if module.get_parameter(full).dim() > 1 else (1, 1)
-                  for full in plan.layers[name])  # fmt: skip
-        sizes[name] = sum(math.prod(shape) for shape in shapes)
+        own_of = [module.get_parameter(full) for full in plan.layers[name]]
+        slow += sum(p.numel() for p in own_of)
+        sizes[name] = sum(p.numel() if p.dim() > 1 else 1 for p in own_of)
+    if slow > SLOWEST:
+        raise FedauditError(
+            "too-large",
+            f"the slow gradients of {', '.join(plan.slow)} take {4e-9 * slow * len(x):.1f} GB for {len(x):,} records",
+            "Name a layer, as in {'name': 'unmix', 'layer': ...}, or leave it out.",
+        )
     return UnmixSetup(
         x,
         y,
@@ -178,30 +200,57 @@ class Map:
     update: Tensor
 
     @classmethod
-    def of(cls, moment: Tensor, setup: UnmixSetup, kept: int | None = None, seed: int = 0) -> Map:
-        """`moment`: the second moment, dim x dim, or its diagonal. `kept`: so many dimensions, by a random matrix
-        with this seed where there are more."""
+    def of(cls, vectors: Tensor, setup: UnmixSetup, kept: int | None = None, seed: int = 0) -> Map:
+        """From some of this side's vectors. `kept`: so many dimensions, by a random matrix with this seed where there
+        are more."""
+        dim = vectors.shape[1]
+        if dim > (SKETCHED if kept is not None and kept < dim else WIDE):
+            return cls._of_many(vectors, setup, kept or OF_WIDE, seed)
+        return cls.of_moment(_moment(vectors), setup, kept, seed)
+
+    @classmethod
+    def of_moment(cls, moment: Tensor, setup: UnmixSetup, kept: int | None = None, seed: int = 0) -> Map:
+        """`moment`: the second moment, dim x dim, or its diagonal."""
         diagonal = moment if moment.dim() == 1 else moment.diagonal()
-        spread = diagonal.sqrt()
-        spread = spread + SMALLEST * spread.mean() if setup.adaptive else torch.ones_like(spread)
-        spread = torch.where(spread > 0, spread, torch.ones_like(spread))
+        spread = setup.spread(diagonal)
         root = _root(moment / (spread.square() if moment.dim() == 1 else torch.outer(spread, spread)), setup.damping)
         if kept is not None and kept < len(spread):
-            generator = torch.Generator().manual_seed(seed)
-            random = torch.randn(kept, len(spread), generator=generator, dtype=torch.float64)
-            root = random / math.sqrt(kept) @ root
+            random = _random(kept, len(spread), seed)
+            root = random * root if root.dim() == 1 else random @ root
+        elif root.dim() == 1:
+            root = torch.diag(root)
         return cls(root / spread, root)
+
+    @classmethod
+    def _of_many(cls, vectors: Tensor, setup: UnmixSetup, kept: int, seed: int) -> Map:
+        """Sums first, and then whitened, in so few dimensions as are kept."""
+        squares = layers.sum_calls(part.double().square().sum(0) for part in torch.split(vectors, ENOUGH))
+        spread = setup.spread(squares / len(vectors))
+        random = _random(kept, vectors.shape[1], seed)
+        into = (random / spread).T.to(vectors.dtype)
+        root = _root(_moment(vectors @ into), setup.damping) @ random
+        return cls(root / spread, root)
+
+    def between(self, update: Tensor, inputs: Map) -> Tensor:
+        """What the two maps make of an update, out x width."""
+        parts = zip(torch.split(update, AT_ONCE, 1), torch.split(inputs.update, AT_ONCE, 1), strict=True)
+        return layers.sum_calls(self.update @ u.double() @ into.T for u, into in parts)
+
+
+def _random(kept: int, dim: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(kept, dim, generator=generator, dtype=torch.float64) / math.sqrt(kept)
 
 
 def _root(moment: Tensor, damping: float) -> Tensor:
-    """An inverse root of a second moment, damped in units of its mean eigenvalue."""
+    """An inverse root of a second moment, damped in units of its mean eigenvalue. Of a diagonal: its diagonal."""
     dim = len(moment)
     trace = float(moment.sum() if moment.dim() == 1 else moment.trace())
     floor = damping * trace / dim
     if not 0 < floor < torch.inf:
-        return torch.eye(dim, dtype=torch.float64)
+        return torch.ones_like(moment) if moment.dim() == 1 else torch.eye(dim, dtype=torch.float64)
     if moment.dim() == 1:
-        return torch.diag((moment + floor).rsqrt())
+        return (moment + floor).rsqrt()
     factor = torch.linalg.cholesky(moment + floor * torch.eye(dim, dtype=torch.float64))
     root: Tensor = torch.linalg.solve_triangular(factor, torch.eye(dim, dtype=torch.float64), upper=False)
     return root
@@ -287,16 +336,14 @@ def _templates(setup: UnmixSetup, module: nn.Module, updates: Mapping[str, Tenso
         own = {_last(full): updates[full][None] for full in names}
         if name in maps:
             out, into = maps[name]
-            rule = _rule(layer, names)
-            u = out.update @ rule.update(own)[0].double() @ into.update.T
-            yield Formed(seen[name][0], u.flatten())
+            yield Formed(seen[name][0], out.between(_rule(layer, names).update(own)[0], into).flatten())
         elif name in setup.vectors:
-            u = torch.cat([own[key].flatten(1) for key in ("weight", "bias") if key in own], dim=1)[0].double()
+            u = torch.cat([of.flatten(1) for of in own.values()], dim=1)[0].double()
             yield _of_vectors(setup, seen[name][0], u)
         else:
             g, h = seen[name]
-            out, into = (Map.of(_moment(v), setup) for v in (g, h))
-            u = out.update @ _rule(layer, names).update(own)[0].double() @ into.update.T
+            out, into = (Map.of(v, setup) for v in (g, h))
+            u = out.between(_rule(layer, names).update(own)[0], into)
             yield Products(g @ out.templates.T.to(g.dtype), h @ into.templates.T.to(h.dtype), u)
     yield from _slowly(setup, module, updates)
 
@@ -309,7 +356,7 @@ def _rule(layer: nn.Module, names: Sequence[str]) -> LayerRule:
 
 def _of_vectors(setup: UnmixSetup, g: Tensor, update: Tensor) -> Products:
     """A gradient that is a vector: one output gradient, and an input that is always 1."""
-    out = Map.of(_moment(g), setup)
+    out = Map.of(g, setup)
     return Products(g @ out.templates.T.to(g.dtype), g.new_ones(len(g), 1), (out.update @ update)[:, None])
 
 
@@ -317,30 +364,34 @@ def _maps_of_formed(setup: UnmixSetup, module: nn.Module) -> dict[str, tuple[Map
     """Before gradients can be formed, their maps must be known: from the moments of some of the records."""
     if not setup.formed:
         return {}
-    n, size = len(setup.x), ghost.rows_at_once(setup.x, setup.y)
+    n, size = len(setup.x), ghost.rows_at_once(setup.x, setup.y, setup.plan)
     most = {name: min(limit.records, n) for name, limit in setup.formed.items()}
     order = torch.randperm(n, generator=torch.Generator().manual_seed(0))  # the first so many are a fair part
 
-    def see(own: nn.Module, start: int) -> dict[str, list[Call]]:
+    def see(own: nn.Module, start: int) -> dict[str, tuple[Tensor, Tensor]]:
         rows = order[start : min(start + size, max(most.values()))]
         plan = replace(setup.plan, fast=frozenset(name for name in most if start < most[name]))
         calls = ghost.calls_of(own, setup.losses, setup.x[rows], setup.y[rows], plan)
-        return {name: [_first(most[name] - start, c) for c in every] for name, every in calls.items()}
+        found = {}
+        for name in plan.fast:
+            layer, names, every = own.get_submodule(name), plan.layers[name], setup.formed[name].every
+            some = [_first(most[name] - start, call) for call in calls.pop(name)]
+            at = _rule(layer, names).positions(layer, some, _own(names))
+            found[name] = at.a[:, ::every].flatten(0, 1).clone(), at.b[:, ::every].flatten(0, 1).clone()
+        return found
 
     parts = ghost.for_each(see, range(0, max(most.values()), size), module, torch.get_num_threads())
     found = {}
-    for seed, (name, limit) in enumerate(setup.formed.items()):
-        layer, names = module.get_submodule(name), setup.plan.layers[name]
-        at = [_rule(layer, names).positions(layer, part[name], _own(names)) for part in parts if name in part]
-        b = torch.cat([p.b[:, :: limit.every].flatten(0, 1) for p in at])
-        a = torch.cat([p.a[:, :: limit.every].flatten(0, 1) for p in at])
+    for seed, name in enumerate(setup.formed):
+        layer = module.get_submodule(name)
+        a, b = (torch.cat(side) for side in zip(*(part.pop(name) for part in parts if name in part), strict=True))
         high, wide = kept(b.shape[1], _width(layer, a), setup.sketch)
         if isinstance(layer, nn.Embedding):
             counts = torch.bincount(a.flatten().long(), minlength=layer.num_embeddings).double()
-            inputs = counts / counts.sum()
+            inputs = Map.of_moment(counts / counts.sum(), setup, wide, 2 * seed + 1)
         else:
-            inputs = _moment(a)
-        found[name] = Map.of(_moment(b), setup, high, 2 * seed), Map.of(inputs, setup, wide, 2 * seed + 1)
+            inputs = Map.of(a, setup, wide, 2 * seed + 1)
+        found[name] = Map.of(b, setup, high, 2 * seed), inputs
     return found
 
 
@@ -351,7 +402,7 @@ def _first(many: int, call: Call) -> Call:
 def _seen(setup: UnmixSetup, module: nn.Module, maps: Mapping[str, tuple[Map, Map]]) -> dict[str, tuple[Tensor, ...]]:
     """One pass over all records: templates that are formed; output gradients and inputs of layers with one position;
     and gradients that are vectors."""
-    size = ghost.rows_at_once(setup.x, setup.y)
+    size = ghost.rows_at_once(setup.x, setup.y, setup.plan)
 
     def see(own: nn.Module, start: int) -> dict[str, tuple[Tensor, ...]]:
         rows = slice(start, start + size)
@@ -408,20 +459,22 @@ def _slowly(setup: UnmixSetup, module: nn.Module, updates: Mapping[str, Tensor])
         if g.dim() == 2:
             yield _of_vectors(setup, g, u)
             continue
+        while g.dim() > 3 and g.shape[1] == 1:  # a position for all records is no side of its own
+            g, u = g[:, 0], u[0]
         g, u = g.flatten(2), u.flatten(1)
-        outer, inner = (_moment(m.flatten(0, 1)) for m in (g.mT, g))
-        inner = inner / inner.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
-        high, wide = kept(len(outer), len(inner), setup.sketch)
-        out, into = Map.of(outer, setup, high, -2 * seed - 1), Map.of(inner, setup, wide, -2 * seed - 2)
+        size = g.double().square().mean((0, 1)).mean().sqrt().clamp_min(torch.finfo(torch.float64).tiny).to(g.dtype)
+        high, wide = kept(g.shape[1], g.shape[2], setup.sketch)
+        out = Map.of(g.mT.flatten(0, 1), setup, high, -2 * seed - 1)
+        into = Map.of(g.flatten(0, 1) / size, setup, wide, -2 * seed - 2)
         f = out.templates.to(g.dtype) @ (g @ into.templates.T.to(g.dtype))
-        yield Formed(f.flatten(1), (out.update @ u @ into.update.T).flatten())
+        yield Formed(f.flatten(1), out.between(u, into).flatten())
 
 
 def _unrolled(setup: UnmixSetup, module: nn.Module) -> dict[str, Tensor]:
     """The gradients of LSTMs, which one pass gives for many records."""
     if not setup.unrolled:
         return {}
-    size, plan = ghost.rows_at_once(setup.x, setup.y), replace(setup.plan, fast=setup.unrolled)
+    size, plan = ghost.rows_at_once(setup.x, setup.y, setup.plan), replace(setup.plan, fast=setup.unrolled)
 
     def see(own: nn.Module, start: int) -> dict[str, Tensor]:
         rows = slice(start, start + size)

@@ -7,7 +7,7 @@ is no update, and so none of these signals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fedaudit.adversary.signals import ghost, matched, unmix
 
-CONSECUTIVE = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
+CONSECUTIVE = frozenset({Grant.WEIGHTS, Grant.START})
 
 FILTER, PEER, BEFORE = "matched-filter", "matched-filter-peer", "loss-before"
 PROJECTION, HESSIAN = "projres", "inverse-hessian"
@@ -90,8 +90,9 @@ class Losses:
 class Filtering:
     """The filter of one sight: what it prepares from the records serves every round."""
 
-    def __init__(self, options: FilterOptions, losses: Losses | None = None):
-        self.options, self.losses = options, losses or Losses()
+    def __init__(self, options: FilterOptions, losses: Losses | None = None, without: frozenset[str] = frozenset()):
+        """`without`: parameters that are not looked at."""
+        self.options, self.losses, self.without = options, losses or Losses(), without
         self.prepared: matched.MatchedSetup | None = None
         self.layer: str | None = None  # the one that is looked at
 
@@ -103,7 +104,7 @@ class Filtering:
         wanted = set(names)
         found: dict[str, Floats] = {}
         if HESSIAN in wanted:
-            module = view.task.fresh(view.weights)
+            module = fresh(view.task, view.weights, self.without)
             found[HESSIAN] = matched.inverse_hessian(self._prepare(module, view, rows, known), module).numpy()
         received = view.received if wanted - {HESSIAN} else None
         if received is None:
@@ -140,7 +141,7 @@ class Filtering:
     ) -> dict[str, Floats]:
         from fedaudit.adversary.signals import matched
 
-        module = view.task.fresh(matched.halfway(received, sent))
+        module = fresh(view.task, matched.halfway(received, sent), self.without)
         prepared = self._prepare(module, view, rows, known)
         statistics = matched.statistics(prepared, module, _updates(module, received, [sent]))
         every = self.layer == ALL
@@ -156,7 +157,7 @@ class Filtering:
         from fedaudit.adversary.signals import matched
         from fedaudit.learn.tasks import tensor
 
-        module = view.task.fresh(received)
+        module = fresh(view.task, received, self.without)
         self._prepare(module, view, rows, known)
         assert self.layer is not None
         layer = matched.largest_linear(module) if self.layer == ALL else self.layer  # it looks at one
@@ -189,8 +190,8 @@ class UnmixOptions:
 class Unmixing:
     """The unmixing of one sight: what it prepares from the records serves every round."""
 
-    def __init__(self, options: UnmixOptions):
-        self.options = options
+    def __init__(self, options: UnmixOptions, without: frozenset[str] = frozenset()):
+        self.options, self.without = options, without
         self.adaptive = options.adaptive
         self.prepared: list[tuple[Ints, unmix.UnmixSetup]] | None = None
 
@@ -211,7 +212,7 @@ class Unmixing:
         received = view.received
         if received is None:
             return {}
-        module = view.task.fresh(matched.halfway(received, view.sent))
+        module = fresh(view.task, matched.halfway(received, view.sent), self.without)
         update = {name: of[0] for name, of in _updates(module, received, [view.sent]).items()}
         score, fit = np.zeros(len(rows)), np.zeros((len(rows), 3))
         prepared = self._prepare(module, view, rows)
@@ -286,18 +287,24 @@ def without_own(view: View, received: State) -> State | None:
 
 
 def measure(
-    names: Iterable[str], view: View, rows: Records, known: Bools, rng: np.random.Generator
+    names: Iterable[str],
+    view: View,
+    rows: Records,
+    known: Bools,
+    rng: np.random.Generator,
+    without: frozenset[str] = frozenset(),
 ) -> dict[str, Floats]:
     """The named signals of every row, from one ghost pass for all updates that they need.
 
-    If the start of the round was not observed, there is no update and none of these signals.
+    If the start of the round was not observed, there is no update and none of these signals. `without`: parameters
+    that are not looked at.
     """
     names = list(names)
     if view.received is None:
         return {}
     everyone = view.peers if "peer-cosine" in names else {}
     peers = {name: state for name, state in everyone.items() if state is not None}
-    found = statistics(view.task, view.received, [view.sent, *peers.values()], rows)
+    found = statistics(view.task, view.received, [view.sent, *peers.values()], rows, without=without)
     g2 = with_all(found.norm2)
 
     def of(update: int) -> tuple[Floats, Floats]:
@@ -324,15 +331,28 @@ def measure(
 
 
 def statistics(
-    task: Any, received: State, sent: Sequence[State], rows: Records, norms: bool = True
+    task: Any,
+    received: State,
+    sent: Sequence[State],
+    rows: Records,
+    norms: bool = True,
+    without: frozenset[str] = frozenset(),
 ) -> ghost.Statistics:
     """The norm of every row's gradient, and its product with every update of the received model."""
     from fedaudit.adversary.signals import ghost
     from fedaudit.learn.tasks import tensor
 
-    module = task.fresh(received)
+    module = fresh(task, received, without)
     updates = _updates(module, received, sent)
     return ghost.statistics(module, task.losses, tensor(rows.x), tensor(rows.y), updates, norms)
+
+
+def fresh(task: Any, state: State, without: frozenset[str]) -> Any:
+    """A module with this state. What is not looked at is as what is not trained."""
+    module = task.fresh(state)
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(parameter.requires_grad and name not in without)
+    return module
 
 
 def _updates(module: Any, received: State, sent: Sequence[State]) -> dict[str, torch.Tensor]:
@@ -345,8 +365,29 @@ def _updates(module: Any, received: State, sent: Sequence[State]) -> dict[str, t
     }
 
 
-def check(task: Any, state: State, rows: Records) -> str | None:
-    """Refuses, before training, a model without per-record gradients. Returns a notice if some layers are slow."""
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """The trained layers of a model, each with its parameters, by how their per-record gradients are had."""
+
+    fast: Mapping[str, tuple[str, ...]]
+    slow: Mapping[str, tuple[str, ...]]  # one backward pass for each record
+    odd: Mapping[str, tuple[str, ...]]  # their weights are used outside of them: the slow way alone is right
+    weights: Mapping[str, int]  # of each layer
+
+    @property
+    def why_slow(self) -> str:
+        layers = ", ".join(repr(layer) if layer else "the model itself" for layer in self.slow)
+        return f"no fast rule covers {layers}: per-record gradients take one backward pass for each record there"
+
+    def share(self, left_out: frozenset[str]) -> float:
+        """Of the trained weights, those of the layers with these parameters."""
+        every = {**self.fast, **self.slow, **self.odd}
+        gone = sum(self.weights[layer] for layer, names in every.items() if not left_out.isdisjoint(names))
+        return gone / sum(self.weights.values())
+
+
+def coverage(task: Any, state: State, rows: Records) -> Coverage:
+    """Refuses, before training, a model without per-record gradients."""
     from fedaudit.adversary.signals import ghost
     from fedaudit.learn.tasks import tensor
 
@@ -356,11 +397,15 @@ def check(task: Any, state: State, rows: Records) -> str | None:
             "a model that is given without torch offers no gradients",
             "Take the gradient attacks out of audit.attacks.",
         )
-    plan = ghost.verify(task.fresh(state), task.losses, tensor(rows.x), tensor(rows.y))
-    if not plan.slow:
-        return None
-    layers = ", ".join(repr(layer) if layer else "the model itself" for layer in plan.slow)
-    return f"no fast rule covers {layers}: per-record gradients take one backward pass for each record there"
+    module = task.fresh(state)
+    plan = ghost.verify(module, task.losses, tensor(rows.x), tensor(rows.y))
+    layers = {layer: tuple(names) for layer, names in plan.layers.items()}
+    return Coverage(
+        fast={layer: names for layer, names in layers.items() if layer in plan.fast},
+        slow={layer: names for layer, names in layers.items() if layer not in plan.fast | plan.odd},
+        odd={layer: names for layer, names in layers.items() if layer in plan.odd},
+        weights={layer: sum(module.get_parameter(n).numel() for n in names) for layer, names in layers.items()},
+    )
 
 
 def with_all(by_layer: torch.Tensor) -> Floats:

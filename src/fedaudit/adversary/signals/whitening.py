@@ -24,6 +24,8 @@ from torch import Tensor, nn
 from fedaudit.adversary.signals import layers
 from fedaudit.adversary.signals.layers import Call, Calls, Shape, Sums, positions_of, sum_calls
 
+WIDE = 2**13  # dimensions up to which a second moment is held as a matrix,
+HELD = 2**25  # and numbers in the vectors that are held beyond that
 AT_ONCE = 2**14  # vectors in one product: sums of more are rounded too coarsely in float32
 
 
@@ -109,7 +111,8 @@ class Side:
 
 @dataclass(frozen=True)
 class SecondMoment:
-    """Of m vectors: their outer products, summed; or, where these would be larger, the vectors themselves."""
+    """Of m vectors: their outer products, summed; or, where these would be larger, the vectors themselves, of which
+    some are enough where they are very long."""
 
     count: int
     total: Tensor | None
@@ -118,7 +121,10 @@ class SecondMoment:
     @classmethod
     def of(cls, vectors: Tensor) -> SecondMoment:
         m, dim = vectors.shape
-        if 2 * m <= dim:
+        if dim > WIDE and m * dim > HELD:
+            vectors = vectors[:: -(-m * dim // HELD)]
+            m = len(vectors)
+        if 2 * m <= dim or dim > WIDE:
             return cls(m, None, vectors)
         return cls(m, sum_calls((part.T @ part).double() for part in torch.split(vectors, AT_ONCE)), None)
 
@@ -137,7 +143,8 @@ class SecondMoment:
             floor = damping * float(self.total.trace()) / self.count / len(self.total)
             if not 0 < floor < torch.inf:
                 return Identity()
-            damped = self.total / self.count + floor * torch.eye(len(self.total), dtype=torch.float64)
+            damped = self.total / self.count
+            damped.diagonal().add_(floor)
             return Dense(torch.linalg.cholesky(damped))
         assert self.vectors is not None
         v = self.vectors.double()
@@ -209,7 +216,9 @@ class Positions:
 
 
 def _few(positions: int, width: int, out: int) -> bool:
-    """Is it less work to whiten every position than the gradient that is their sum?"""
+    """Is it less work to whiten every position than the gradient that is their sum? A very wide one is not formed."""
+    if max(width, out) > WIDE:
+        return True
     return positions * (width**2 + out**2) + positions**2 * (width + out) < width * out * (width + out)
 
 
@@ -253,6 +262,13 @@ class Linear:
     def gradients(self, layer: nn.Module, calls: Calls, own: frozenset[str]) -> Iterator[Tensor]:
         """Of every record, out x width, for a few records at a time."""
         return self.positions(layer, calls, own).gradients()
+
+
+class Transposed(Linear):
+    """One whose weight is stored inputs x outputs."""
+
+    def update(self, updates: Mapping[str, Tensor]) -> Tensor:
+        return super().update({**updates, "weight": updates["weight"].mT})
 
 
 class Convolution(Linear):
@@ -347,8 +363,11 @@ LayerRule = Linear | Embedding
 
 def rule_for(layer: nn.Module, own: frozenset[str]) -> LayerRule | None:
     """Layers whose weight is trained and whose ghost statistics are known; a grouped convolution has several A."""
-    if "weight" not in own or layers.rule_for(layer) is None:
+    rule = layers.rule_for(layer)
+    if "weight" not in own or rule is None:
         return None
+    if rule is layers.transposed:
+        return Transposed()
     if isinstance(layer, nn.Linear):
         return Linear()
     if isinstance(layer, nn.Conv1d | nn.Conv2d):

@@ -24,7 +24,7 @@ from flwr.supercore.utils import get_flwr_home
 from numpy.typing import NDArray
 
 from fedaudit.errors import FedauditError
-from fedaudit.integrations.flower.server import EPOCH_SECONDS
+from fedaudit.integrations.flower.server import EPOCH_SECONDS, LOCAL_EPOCHS
 from fedaudit.integrations.options import Model, PartyOptions
 from fedaudit.integrations.party import Reaction, Refused, Seat, SelfAudit, Watch
 from fedaudit.types import Game, State, Vantage
@@ -33,10 +33,10 @@ log = logging.getLogger("flwr")  # a ClientApp's own log, so that it appears whe
 
 
 class PartyAudit:
-    """`game(context)` is this party's game, from `fedaudit.set_aside`. `rounds` and `out` may stand in the run's
-    configuration instead, as num-server-rounds and audit-out; without a folder the audit only logs, and keeps its
-    memory under FLWR_HOME. `incoming`: what is done about a model that looks prepared to give single records away:
-    ignore, warn or refuse (it is then not trained)."""
+    """`game(context)` is this party's game, from `fedaudit.set_aside`. `rounds`, `out` and `local_epochs` may stand in
+    the run's configuration instead, as num-server-rounds, audit-out and local-epochs; without a folder the audit only
+    logs, and keeps its memory under FLWR_HOME. `incoming`: what is done about a model that looks prepared to give
+    single records away: ignore, warn or refuse (it is then not trained)."""
 
     def __init__(
         self,
@@ -81,9 +81,10 @@ class PartyAudit:
             seat,
             admitted,
             index,
-            lambda watch: None if is_masked(reply) else single(reply, watch, f"round {index}"),
+            lambda watch: None if stage and is_masked(reply) else single(reply, watch, f"round {index}"),
             inner=None if inner is None else lambda watch: watch.matched(inner, f"round {index}"),
-            seconds=epoch_seconds(reply, time.perf_counter() - started),
+            elapsed=time.perf_counter() - started,
+            epoch_seconds=epoch_seconds(reply),
         )
         return withheld(message, refused) if refused else reply
 
@@ -96,7 +97,7 @@ class PartyAudit:
         return reply
 
     def _seat(self, context: Context) -> Seat:
-        folder, planned = (context.run_config.get(key) for key in ("audit-out", "num-server-rounds"))
+        folder, planned, epochs = map(context.run_config.get, ("audit-out", "num-server-rounds", LOCAL_EPOCHS))
         return Seat(
             run=f"{context.run_id}",
             node=f"{context.node_id}",
@@ -105,6 +106,7 @@ class PartyAudit:
             home=node_folder(),
             folder=self.out or (Path(str(folder)) if folder else None),
             rounds=planned,
+            local_epochs=epochs,
         )
 
 
@@ -161,9 +163,10 @@ def round_of(message: Message, otherwise: int) -> int:
     return int(told[0]) if told and isinstance(told[0], int) else otherwise
 
 
-def epoch_seconds(reply: Message, elapsed: float) -> float:
+def epoch_seconds(reply: Message) -> float | None:
+    """How long a local epoch took, if the app says so among its metrics."""
     for record in reply.content.metric_records.values():
         value: Any = record.get(EPOCH_SECONDS)
         if isinstance(value, int | float):
             return float(value)
-    return elapsed
+    return None

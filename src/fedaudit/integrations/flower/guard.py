@@ -50,6 +50,7 @@ from fedaudit.integrations.flower.client import (
     withheld,
 )
 from fedaudit.integrations.options import PartyOptions, as_task
+from fedaudit.integrations.outgoing import Sends
 from fedaudit.integrations.party import OwnShelf, Reaction, Refused, Seat, SelfAudit, Watch
 from fedaudit.types import Game, State, Vantage
 
@@ -75,11 +76,14 @@ class GuardFile(Section):
     )
     unaudited: Literal["withhold", "send"] = Field("withhold", description="what becomes of an update without audit")
     secagg: bool = Field(False, description="may an app mask its update? It can then only be audited as a sum")
+    sends: Sends = Field("weights", description="what an app sends: its weights, or their changes")
     beside: int = Field(1024, ge=0, description="how many bytes may leave beside the model, in metrics and names")
     attacks: list[str | dict[str, Any]] | None = Field(None, description="as in [audit]")
     fpr: list[float] | None = Field(None, description="as in [audit]")
     confidence: float = Field(0.95, description="of every interval")
     seed: int = Field(0, description="everything random follows from it")
+    max_cost: float | None = Field(None, gt=0, description="as in [audit]")
+    local_epochs: int = Field(1, gt=0, description="how many the site makes in a round: the unit of all costs")
 
 
 def read_site(path: Path) -> GuardFile:
@@ -110,7 +114,14 @@ class Guard:
         self.site, self.strict = site, site.unaudited == "withhold"
         self.game: Game = load_game(site.game)
         options = PartyOptions(
-            attacks=site.attacks, fpr=site.fpr, confidence=site.confidence, seed=site.seed, strict=self.strict
+            attacks=site.attacks,
+            fpr=site.fpr,
+            confidence=site.confidence,
+            seed=site.seed,
+            local_epochs=site.local_epochs,
+            max_cost=site.max_cost,
+            strict=self.strict,
+            sends=site.sends,
         )
         self.audit = SelfAudit(
             site.model,
@@ -186,7 +197,7 @@ class Guard:
             _check_exact(reply, watch.like)
             return single(reply, watch, f"round {index}")
 
-        return self.audit.release(seat, admitted, index, leaves, seconds=epoch_seconds(reply, elapsed))
+        return self.audit.release(seat, admitted, index, leaves, elapsed=elapsed, epoch_seconds=epoch_seconds(reply))
 
     def _check_beside(self, reply: Message, *, arrays: bool, masked: bool) -> None:
         if any(reply.content.array_records.values()) and not arrays:

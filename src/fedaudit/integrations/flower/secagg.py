@@ -39,6 +39,7 @@ from flwr.server.strategy import FedAvg, Strategy
 from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp import Grid
 
+from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower.server import log
 from fedaudit.integrations.options import AuditOptions, Model, audited
@@ -141,7 +142,9 @@ class RecordedSum(Strategy):
             if failures:
                 self.session.gap(gap("parties-failed", round=index, parties=len(failures), of=None))
             if self._broadcast is not None and parameters is not None:
-                sent = {self._party(proxy): Trained({}, reply.num_examples, elapsed) for proxy, reply in results}
+                auditor = self.session.auditor
+                seconds = an_epoch(elapsed, auditor.settings.local_epochs if auditor else 1)
+                sent = {self._party(proxy): Trained({}, reply.num_examples, seconds) for proxy, reply in results}
                 made = self._state(parameters)
                 self.session.observe(Round(index, self._broadcast, dict(sorted(sent.items())), made))
         return parameters, metrics

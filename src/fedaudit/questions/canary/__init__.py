@@ -73,7 +73,7 @@ class Canary(Question):
     def ask(self, names: Sequence[str], given: Mapping[str, Any]) -> Asked:
         from fedaudit.questions.canary.watch import CanaryGame
 
-        needs = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND, Grant.SUM})
+        needs = frozenset({Grant.WEIGHTS, Grant.START, Grant.SUM})
         return CanaryGame(names={name: NAMES[name] for name in names}, needs=needs)
 
     def set_aside(self, config: Config) -> float:

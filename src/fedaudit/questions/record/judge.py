@@ -13,7 +13,7 @@ from fedaudit.audit.case import AUC, TPR, Case, Estimates, OverRounds, below_cha
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.score import NO_SCORES, Scores, why_undefined
 from fedaudit.audit.settings import HEADLINE_FPR
-from fedaudit.questions import MINUS, Verdict
+from fedaudit.questions import MINUS, Verdict, behind
 from fedaudit.stats import Block, auc_difference, needed_for_value, roc_curve, tied_share, tpr_difference
 from fedaudit.stats.blocks import calibrated
 from fedaudit.stats.paired import alike
@@ -55,7 +55,7 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     told += _covered(case, attack, vantage, model, unmixed)
     if attack is case.primary(vantage):
         told += _changed(attack.name, vantage, model, case.bands.get((vantage.value, attack.name, model)))
-    return Verdict(results, told)
+    return Verdict(results, told, behind(attack.name, model, case.decided_errors(attack, sights)))
 
 
 def _entry(

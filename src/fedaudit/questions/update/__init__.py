@@ -111,7 +111,7 @@ class Update(Question):
             "update-part-failed",
         }
     )
-    needs: ClassVar[frozenset[Grant]] = frozenset({Grant.WEIGHTS, Grant.EVERY_ROUND})
+    needs: ClassVar[frozenset[Grant]] = frozenset({Grant.WEIGHTS, Grant.START})
 
     def options(self, given: Mapping[str, Any]) -> UpdateSection:
         return UpdateSection.model_validate(given)

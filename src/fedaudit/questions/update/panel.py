@@ -8,7 +8,8 @@ from fedaudit.report.shapes import PageSection, Panel, Table
 from fedaudit.report.values import Results
 from fedaudit.report.words import adversary
 from fedaudit.stats.wording import NONE, full_text
-from fedaudit.types import AuditResult
+from fedaudit.types import AuditResult, Notice
+from fedaudit.words import CANNOT
 
 TITLE = "What one update says by itself"
 LEAD = (
@@ -16,7 +17,8 @@ LEAD = (
     "right, beside the best guess from outsiders alone, which never sees the update. Which values these are is left "
     "out unless it is asked for ([audit.questions.update] names = true): the list is itself a leak."
 )
-BLIND = "-blind"
+BLIND, CANNOT_TELL = "-blind", "update-cannot-tell"
+FOUND = frozenset({"update-presence", "update-inputs", "update-labels", "update-incoming", "update-tampered"})
 LISTS = {
     "presence": "nobody has it",
     "singletons": "one record has it",
@@ -28,14 +30,24 @@ LISTS = {
 
 def sections(results: Results) -> Sequence[PageSection]:
     told = results.all_told()[len(results.warnings) :]
-    sentences = [said for one, said in zip(told, results.notices, strict=True) if one.code in QUESTION.shown]
+    both = [(one, said) for one, said in zip(told, results.notices, strict=True) if one.code in QUESTION.shown]
+    sentences = list(dict.fromkeys(said for one, said in both if one.code != CANNOT_TELL))
+    unknown = _unknown([one for one, _ in both if one.code == CANNOT_TELL])
     entries = [entry for entry in results.results if entry.question == QUESTION.name and entry.party is None]
-    if not sentences and not entries:
-        return []
     tables = [("", table) for entry in entries for table in (_lists(entry), _others(entry)) if table.rows]
     folded = [("All figures, with counts and methods", every_estimate(entries))] if entries else []
-    panel = Panel(LEAD, sentences=sentences, tables=tables, folded=folded)
-    return [PageSection("update", TITLE, "One update", [panel], first=True)]
+    found = bool(tables) or any(one.code in FOUND for one, _ in both)
+    if unknown.rows:
+        folded.append((f"What cannot be told from an update, and why ({len(unknown.rows)})", unknown))
+    if not sentences and not folded:
+        return []
+    panel = Panel(LEAD if found else "", sentences=sentences, tables=tables, folded=folded)
+    return [PageSection("update", TITLE, "One update", [panel], first=found)]
+
+
+def _unknown(told: Sequence[Notice]) -> Table:
+    rows = [[*CANNOT[one.data["why"]], str(one.data["updates"])] for one in told if one.data.get("why") in CANNOT]
+    return Table(("what", "why not", "updates"), rows)
 
 
 def _lists(entry: AuditResult) -> Table:
