@@ -129,9 +129,9 @@ DATA: dict[str, Wording] = {
     "single-record": lambda people, of, sessions: (
         f"{people:,} of {of:,} people have a single {'session' if sessions else 'record'}: left out on both sides."
     ),
-    "few-aside": lambda parties: (
-        f"Hardly any non-members: {_names([_aside(name, *counts) for name, counts in parties.items()])}. What is said "
-        "of such a party alone rests on these few."
+    "few-aside": lambda few: (
+        f"Hardly any non-members: {_names([_aside(**counts) for counts in few])}. What is said of such a party alone "
+        "rests on these few."
     ),
     "in-several-parties": lambda people, of: (
         f"{people:,} of {of:,} people have records at several parties. Each has one role in all of them: nobody whom "
