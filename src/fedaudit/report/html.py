@@ -67,6 +67,7 @@ def _view(results: Results, advice: "Advice | None") -> dict[str, Any]:
         "facts": sections.facts(results),
         "tone": sections.tone(results, found),
         "preface": words.preface(results),
+        "understates": results.understates,
         "summed_up": words.summed_up(results),
         "findings": [(titles[f.vantage], f, sections.tiles(f, name)) for f in found],
         "adversaries": sections.who_looks(results, found),
