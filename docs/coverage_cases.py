@@ -16,6 +16,7 @@ from docs.coverage_misplaced import (
     parties_apart,
     people_above,
 )
+from docs.coverage_runs import DEALT, OWN, SHARED, Trained
 from docs.coverage_worlds import (
     Rng,
     Rounds,
@@ -27,14 +28,15 @@ from docs.coverage_worlds import (
     area_of_two_values,
     between_parties,
     equal,
+    few_people,
     heavy,
     kinked,
     levels,
     paired,
     realised,
     realised_of_subjects,
-    runs,
     share,
+    small,
     tpr,
     tpr_of_subjects,
     two_valued,
@@ -59,6 +61,8 @@ class Case:
 
 TABLE = "TPR at 1 % FPR: the sizes of a common audit"
 SIZES = "TPR: small and large, null and strong, many small parties"
+SMALL = "TPR at 1 % FPR: small and unequal parties"
+FEW_PEOPLE = "TPR at 1 % FPR: a few people who are extreme"
 TIES = "TPR: ties"
 CORNERS = "TPR: all members at the threshold, or a corner of the ROC curve there"
 SUBJECTS = "TPR at 1 % FPR: several records of one subject"
@@ -98,6 +102,7 @@ def tpr_cases() -> list[Case]:
         Case(SIZES, "20 x 100, null", tpr([(50, 100)] * 20, 0.0)),
         Case(SIZES, "50 x 100, 100 members, TPR 98 %", tpr([(100, 100)] * 50, 4.4)),
         Case(SIZES, "100 x 100, 20 members", tpr([(20, 100)] * 100, SERIOUS)),
+        *small_cases(),
         Case(TIES, "two values, 95 % against 5 %", two_valued(500, 1000)),
         Case(TIES, "two values, small", two_valued(60, 120)),
         Case(TIES, "levels of half a deviation", levels([(500, 1000)], SERIOUS, 2.0)),
@@ -113,13 +118,37 @@ def tpr_cases() -> list[Case]:
     ]
 
 
+def small_cases() -> list[Case]:
+    """Parties of which most have too few calibration records for a threshold of their own."""
+    sites, leaks = [(123, 48), (180, 64), (240, 88), (303, 120)], [3.0, 2.0, 1.0, 0.5]
+    large, little = [(400, 800, 1.0)] * 2, [(120, 48, 3.0)] * 2 + [(160, 64, 3.0)] * 2
+    names = {
+        "48, 64, 88 and 120; the smaller, the more": [(*n, s) for n, s in zip(sites, leaks, strict=True)],
+        "48, 64, 88 and 120; the larger, the more": [(*n, s) for n, s in zip(sites, leaks[::-1], strict=True)],
+        "48, 64, 88 and 120": [(*n, SERIOUS) for n in sites],
+        "48, 64, 88 and 120, null": [(*n, 0.0) for n in sites],
+        "2 x 800 and 2 x 48, 2 x 64 that leak more": large + little,
+        "4 x 96, strong": [(150, 96, 5.0)] * 4,
+        "40 x 12, 20 members": [(20, 12, SERIOUS)] * 40,
+        "40 x 12, 20 members, null": [(20, 12, 0.0)] * 40,
+    }
+    return [Case(SMALL, name, small(parties)) for name, parties in names.items()]
+
+
 def subject_cases() -> list[Case]:
     found = []
+    people = {(100, 10): (0.008,), (300, 10): (0.008, 0.004), (1000, 9): (0.008,)}
+    extreme = [
+        Case(FEW_PEOPLE, f"{n} x {each} calibrate, {q:.1%} extreme", few_people(n, each, q), 1000, GUARANTEED)
+        for (n, each), shares in people.items()
+        for q in shares
+    ]
     for sized, size in (("nine each", equal(9)), ("heavy-tailed", heavy)):
         for within in (0.0, 0.1, 0.3, 0.5):
             name = f"1 x 2000, {sized}, correlation {within:g}"
             found.append(Case(SUBJECTS, name, tpr_of_subjects(1, (1500, 2000), size, within, SERIOUS)))
     return [
+        *extreme,
         *found,
         Case(SUBJECTS, "4 x 1025, heavy-tailed, .5", tpr_of_subjects(4, (1538, 1025), heavy, 0.5, SERIOUS)),
         Case(SUBJECTS, "1 x 2000, heavy-tailed, .5, null", tpr_of_subjects(1, (1500, 2000), heavy, 0.5, 0.0)),
@@ -189,7 +218,7 @@ def misplaced_cases() -> list[Case]:
 
 
 def joint_cases() -> list[Case]:
-    band, over = ("band", "equal shares"), ("over runs",)
+    band = ("band", "equal shares")
     return [
         Case(BANDS, "AUC, 20 rounds, .9 to the next", Rounds(1, (200, 200, 1), 20, 0.9, 1.5), ROUNDS, band),
         Case(BANDS, "AUC, 20 rounds, .998 to the next", Rounds(1, (200, 200, 1), 20, 0.998, 1.5), ROUNDS, band),
@@ -214,11 +243,28 @@ def joint_cases() -> list[Case]:
         ),
         Case(PAIRS, "TPR at 1 %, 1 x 400, null, alike .5", paired((0.0, 0.0), 0.5, (300, 1, 400), 0.01)),
         Case(PAIRS, "TPR at 1 %, 4 x 1000, alike .9", paired((SERIOUS, 2.0), 0.9, (600, 1, 1000), 0.01, 4)),
-        Case(RUNS, "2 runs, spread .2, same records", runs(2, 0.2, True), promised=over),
-        Case(RUNS, "5 runs, spread .2, same records", runs(5, 0.2, True), promised=over),
-        Case(RUNS, "5 runs, spread .2, records of their own", runs(5, 0.2, False), promised=over),
-        Case(RUNS, "5 runs, no spread, same records", runs(5, 0.0, True), promised=over),
     ]
+
+
+def run_cases() -> list[Case]:
+    """The mean over training runs, whether or not they share their records."""
+    worlds: dict[str, Trained] = {}
+    for deal in (OWN, SHARED, DEALT):
+        worlds |= {
+            f"AUC, 2 runs, spread .2, {deal}": Trained(runs=2, deal=deal, spread=0.2),
+            f"AUC, 5 runs, spread .2, {deal}": Trained(runs=5, deal=deal, spread=0.2),
+            f"AUC, 20 runs, no spread, {deal}": Trained(runs=20, deal=deal),
+            f"AUC, 3 runs, .3 % far above, {deal}": Trained(runs=3, deal=deal, shift=4.0, odd=0.003),
+            f"AUC, 20 runs, .3 % far above, {deal}": Trained(runs=20, deal=deal, shift=4.0, odd=0.003),
+            f"AUC, 5 runs, 30 people of ten records, {deal}": Trained(runs=5, deal=deal, side=300, records=10),
+            f"TPR at 5 %, 3 runs, spread .2, {deal}": Trained(runs=3, deal=deal, spread=0.2, fpr=0.05),
+            f"TPR at 5 %, 20 runs, no spread, {deal}": Trained(runs=20, deal=deal, fpr=0.05),
+            f"TPR at 1 %, 5 runs, null, {deal}": Trained(runs=5, deal=deal, shift=0.0, fpr=0.01),
+            f"AUC, one attack minus another, 5 runs, {deal}": Trained(runs=5, deal=deal, ahead=0.3),
+            f"TPR at 5 %, one attack minus another, 3 runs, {deal}": Trained(runs=3, deal=deal, ahead=0.3, fpr=0.05),
+        }
+    promised = ("over runs", "not known whose")
+    return [Case(RUNS, name, world, 2000 if world.runs < 20 else 1000, promised) for name, world in worlds.items()]
 
 
 # ------------------------------------------------------------------ epsilon
@@ -287,4 +333,12 @@ def epsilon_cases() -> list[Case]:
     ]  # fmt: skip
 
 
-CASES = [*tpr_cases(), *subject_cases(), *other_cases(), *misplaced_cases(), *joint_cases(), *epsilon_cases()]
+CASES = [
+    *tpr_cases(),
+    *subject_cases(),
+    *other_cases(),
+    *misplaced_cases(),
+    *joint_cases(),
+    *run_cases(),
+    *epsilon_cases(),
+]

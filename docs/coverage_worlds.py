@@ -17,12 +17,12 @@ from fedaudit.stats import (
     auc,
     auc_difference,
     band_confidences,
-    over_runs,
     party_differences,
     proportion,
     tpr_at_fpr,
     tpr_difference,
 )
+from fedaudit.stats.blocks import ranked
 from fedaudit.stats.paired import auc_influence, by_unit, tpr_influence
 from fedaudit.types import Estimate, Floats, Ints
 
@@ -88,6 +88,33 @@ def tpr(parties: Sequence[tuple[int, int]], shift: float, fpr: float = 0.01, deg
     return world
 
 
+def small(parties: Sequence[tuple[int, int, float]], fpr: float = 0.01) -> World:
+    """(members, calibration, shift) of each party: the smaller ones may leak more than the larger ones."""
+    sizes, shifts = np.array([m for m, _, _ in parties]), np.array([shift for _, _, shift in parties])
+    truth = float(np.average(NORMAL.sf(NORMAL.isf(fpr) - shifts), weights=sizes))
+
+    def world(rng: Rng) -> Shots:
+        blocks = [Block(s + rng.standard_normal(m), np.zeros(0), rng.standard_normal(n)) for m, n, s in parties]
+        return both(tpr_at_fpr(blocks, fpr), truth)
+
+    return world
+
+
+def few_people(people: int, records: int, extreme: float, fpr: float = 0.01) -> World:
+    """So many people calibrate. A share of all people, members or not, has all records above all other records, so that
+    the TPR is the FPR. There are ten thousand members with two records each."""
+
+    def world(rng: Rng) -> Shots:
+        sets = []
+        for many, each, start in ((10_000, 2, 0), (people, records, 10**6)):
+            whose = np.repeat(np.arange(many), each)
+            sets.append(((rng.random(many) < extreme)[whose] + rng.random(len(whose)), whose + start))
+        (members, a), (calibration, c) = sets
+        return both(tpr_at_fpr([Block(members, members[:0], calibration, (a, a[:0], c))], fpr), fpr)
+
+    return world
+
+
 def kinked(parties: int, members: int, calibration: int, at: float | None, fpr: float = 0.01) -> World:
     """The scores are given by the FPR that they would have as a threshold. All members at one of them, or (None) half
     of the members evenly below the audited FPR and half above it, where the ROC curve then has a corner."""
@@ -137,15 +164,18 @@ def realised(members: int, calibration: int, evaluation: int, fpr: float = 0.01)
 
     def world(rng: Rng) -> Shots:
         sets = rng.standard_normal(members), rng.standard_normal(evaluation), rng.standard_normal(calibration)
-        return realised_shot(tpr_at_fpr([Block(*sets)], fpr))
+        return realised_shot(Block(*sets), fpr)
 
     return world
 
 
-def realised_shot(found: Estimate) -> Shots:
-    if found.threshold is None or found.realised_fpr_interval is None:
+def realised_shot(block: Block, fpr: float) -> Shots:
+    found, above = tpr_at_fpr([block], fpr), block.descending
+    if found.realised_fpr_interval is None:
         return {}
-    return {"interval": Shot(*found.realised_fpr_interval, float(NORMAL.sf(found.threshold)))}
+    between = np.concatenate([[np.inf], (above[1:-2] + above[2:-1]) / 2, [-np.inf]])  # where a new score may fall
+    truth = float(np.diff(NORMAL.sf(above)) @ ranked(block, fpr).accused(between))
+    return {"interval": Shot(*found.realised_fpr_interval, truth)}
 
 
 # ------------------------------------------------------------------ several records of one subject
@@ -208,8 +238,7 @@ def realised_of_subjects(people: tuple[int, int, int], size: int, share: float, 
     members, evaluation, calibration = (own * size for own in people)
 
     def world(rng: Rng) -> Shots:
-        found = tpr_at_fpr([by_subject(rng, (members, evaluation, calibration), equal(size), share, 0.5)], fpr)
-        return realised_shot(found)
+        return realised_shot(by_subject(rng, (members, evaluation, calibration), equal(size), share, 0.5), fpr)
 
     return world
 
@@ -358,23 +387,5 @@ def paired(
             second.append(Block(mixed[1][0] + shifts[1], mixed[1][1], mixed[1][2], ids=ids))
         found = auc_difference(first, second) if fpr is None else tpr_difference(first, second, fpr)
         return shot(found, float(one - two))
-
-    return world
-
-
-def runs(count: int, spread: float, same_records: bool, n: int = 150, shift: float = 1.0) -> World:
-    """The mean AUC over training runs whose strength varies by `spread`; also a single run's own interval, which does
-    not claim to cover that mean."""
-    truth = float(NORMAL.cdf(shift / np.sqrt(2 + spread**2)))
-
-    def world(rng: Rng) -> Shots:
-        base = rng.standard_normal((2, n))
-        found = []
-        for strength in shift + spread * rng.standard_normal(count):
-            own = rng.standard_normal((2, n))
-            scores = np.sqrt(0.8) * base + np.sqrt(0.2) * own if same_records else own
-            found.append(auc([Block(strength + scores[0], scores[1], np.zeros(0))]))
-        single, together = shot(found[0], truth), shot(over_runs(found), truth)
-        return {"over runs": together["interval"], "single run": single["interval"]}
 
     return world

@@ -48,6 +48,18 @@ NOTES = {
         "`interval` is what reports quote (`low`, `high`); `guaranteed` is what `gate` and every proved claim use. "
         '"4 x 1025" means four parties with a threshold each, set on 1025 calibration records.'
     ),
+    "TPR at 1 % FPR: small and unequal parties": (
+        "Parties with so many calibration records, most of them fewer than the 99 that a threshold needs at 1 %. "
+        "None is left out: a coin decides about the fraction of a rank that they have, so that they accuse 1 % of "
+        "the non-members as all others do. The value is then too low, the more so the smaller the parties are, "
+        "and the interval is wide. Leaving them out, as fedaudit once did, put the upper end below the truth in "
+        "89 % of the first of these worlds."
+    ),
+    "TPR at 1 % FPR: a few people who are extreme": (
+        "A share of all people, members or not, has all records above all others. If none of them is among those who "
+        "calibrate, no clustering can be measured. The guaranteed ends count people and not records, and hold; the "
+        "quoted interval, which counts records by the clustering that is measured, does not."
+    ),
     "TPR: all members at the threshold, or a corner of the ROC curve there": (
         "The quoted interval counts on the errors of several thresholds to average out. Where all members of every "
         "party lie just beside the threshold they do not, and the interval is wrong nearly always. The guaranteed ends "
@@ -67,7 +79,12 @@ NOTES = {
         "of the error, which holds without a look at how rounds err together; limits that stop a party use it."
     ),
     "Mean over training runs": (
-        "A single run's interval is about that run. Beside it stands how often it would miss the mean over runs."
+        "Runs on records of their own, on one and the same set, or on one set whose roles are dealt again in each run, "
+        "as `--repeats` and seeds of a study do. `over runs` is what is printed: the spread over runs, and that part "
+        "of the measuring error which the runs have in common, by what each record or person adds to it. "
+        "`not known whose` is printed where the scores are not at hand: all of the error counts as common. Beside them "
+        "stands how often the spread alone (`Student's t`), and a single run's interval, which is about that run, "
+        "would miss the mean."
     ),
     "Epsilon: lower bounds and model-based intervals": (
         "`proved` bounds are one-sided: they miss when they lie above the true epsilon. The maximised figure is a "

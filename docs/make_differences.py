@@ -9,7 +9,6 @@ from pathlib import Path
 
 from fedaudit.results.scores import blocks_of, load_scores
 from fedaudit.stats import tpr_difference
-from fedaudit.stats.roc import able
 
 FPR = 0.01
 
@@ -28,9 +27,9 @@ def main() -> None:
         scores = load_scores(run)
         if scores is None:
             parser.error(f"{run} has no scores.parquet")
-        own = able(blocks_of(scores, given.attack, given.model), FPR)
+        own = blocks_of(scores, given.attack, given.model)
         for other, cells in rows.items():
-            theirs = able(blocks_of(scores, other, given.model), FPR)
+            theirs = blocks_of(scores, other, given.model)
             gap = tpr_difference(own, theirs, FPR, 1 - 0.05 / len(rows))
             value, low, high = (100 * (end or 0.0) for end in (gap.value, gap.low, gap.high))
             cells.append(f"{value:+.1f} ({low:+.1f} to {high:+.1f})")

@@ -29,7 +29,6 @@ from fedaudit.config.schema import parse
 from fedaudit.results.scores import blocks_of, load_scores
 from fedaudit.session.run import run
 from fedaudit.stats import auc, auc_difference, tpr_at_fpr, tpr_difference
-from fedaudit.stats.roc import able
 from fedaudit.types import Estimate
 
 STORED = Path(__file__).with_name("matched_map.json")
@@ -145,7 +144,7 @@ def judged(folder: Path, model: str) -> dict[str, Any]:
     others = [name for name in names if name != own]
     blocks = {name: blocks_of(scores, name, model) for name in names}
     shared = 1 - 0.05 / len(others)
-    rates = {name: tpr_at_fpr(able(found, FPR), FPR) for name, found in blocks.items()}
+    rates = {name: tpr_at_fpr(found, FPR) for name, found in blocks.items()}
     filtered, interval = rates[own], rates[own].realised_fpr_interval
     realised = [filtered.realised_fpr, *interval] if interval and filtered.realised_fpr is not None else None
     counts = [sum(len(side) for side in sides) for sides in zip(*map(sides_of, blocks[own]), strict=True)]
@@ -154,7 +153,7 @@ def judged(folder: Path, model: str) -> dict[str, Any]:
         "fpr": realised and [round(float(end), 4) for end in realised], "others": {},
     }  # fmt: skip
     for name in others:
-        mine, theirs = able(blocks[own], FPR), able(blocks[name], FPR)
+        mine, theirs = blocks[own], blocks[name]
         found["others"][name] = {
             "auc": ends(auc(blocks[name])), "auc lead": ends(auc_difference(blocks[own], blocks[name], shared)),
             "tpr": ends(rates[name]), "tpr lead": ends(tpr_difference(mine, theirs, FPR, shared)),

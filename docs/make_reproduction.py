@@ -4,6 +4,8 @@
     python -m docs.make_reproduction SETTING ...         the same for these, and prints the claims that they test
     python -m docs.make_reproduction --seeds 10          with ten seeds: `make reproduce-full`
     python -m docs.make_reproduction --page              writes the page from what is there
+    python -m docs.make_reproduction --again             the same, after the statistics of all runs were computed again
+                                                         from their signals, without training
 
 Runs are kept in runs/reproduction: one that is there is read, an unfinished one goes on where it stopped, and one that
 lost an attack, or is of a setting that has changed since, is trained again. FOLDER holds the data sets that no package
@@ -46,12 +48,15 @@ from fedaudit.errors import FedauditError
 from fedaudit.questions import metric
 from fedaudit.results.compare import risk_difference
 from fedaudit.results.document import RESULTS, Document, load
+from fedaudit.results.run_errors import RunErrors, errors_of_run
 from fedaudit.session.recording import continued
+from fedaudit.session.replay import replay
 from fedaudit.session.run import run
 from fedaudit.session.workers import Tell, work
 from fedaudit.stats import over_runs
+from fedaudit.stats.intervals import of_sum
 from fedaudit.trace.store import RUN, load_manifest
-from fedaudit.types import AuditResult, Estimate
+from fedaudit.types import AuditResult, Estimate, UnitErrors
 
 RUNS, PAGE = Path("runs/reproduction"), Path(__file__).parent / "reproduction.md"
 MOST = 100  # seeds of a setting
@@ -62,6 +67,7 @@ def main() -> None:
     options.add_argument("settings", nargs="*", metavar="SETTING", help=", ".join(SETTINGS))
     options.add_argument("--data", type=Path, default=Path("../shared/data"))
     options.add_argument("--page", action="store_true", help="train nothing")
+    options.add_argument("--again", action="store_true", help="train nothing, but compute the statistics again")
     options.add_argument("--seeds", type=int, default=LEAST, help="at least so many; the page uses all that are there")
     options.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="runs at a time, a core each")
     given = options.parse_args()
@@ -72,7 +78,9 @@ def main() -> None:
         print("\n".join(table([(claim, holds(claim)) for claim in about(given.settings)])))
         return
     try:
-        if not given.page:
+        if given.again:
+            judge_again(given.workers)
+        elif not given.page:
             train_all(list(SETTINGS), given.data, given.workers, given.seeds)
     finally:
         write_page()
@@ -140,6 +148,21 @@ def train(job: tuple[str, int, Path], _: Tell) -> None:
     if goes_on and made.degraded:  # reference models do not outlive a kill
         removed(folder)
         run(config, folder, silent, tell=lambda _: None)
+
+
+def judge_again(workers: int) -> None:
+    """A run that cannot be replayed is told, and stays as it is: a malicious aggregator isolates models that no trace
+    has."""
+    jobs = [(folder.name, folder) for name in SETTINGS for folder, _ in ended(name).values()]
+    with closing(work(jobs, again, workers)) as news:
+        for one in news:
+            print(f"{jobs[one.piece][0]}: {one.why or 'judged again'}", flush=True)
+    read.cache_clear()
+
+
+def again(job: tuple[str, Path], _: Tell) -> None:
+    _, folder = job
+    replay(folder, [], folder, silent)
 
 
 def removed(folder: Path) -> None:
@@ -258,17 +281,43 @@ def limits(name: str) -> tuple[float, float]:
 
 
 def mean(of: Of) -> Estimate | None:
-    estimates = [one.figure for one in seen(of).values()]
+    each = seen(of)
     least, most = limits(of.metric)
-    return over_runs(estimates, least=least, most=most) if estimates else None
+    errors = [errors_of(one) for one in each.values()]
+    return over_runs([one.figure for one in each.values()], least, most, errors) if each else None
 
 
 def difference(test: Above) -> Estimate | None:
     """The mean over seeds of the first minus the second."""
     both = seen(test.first).keys() & seen(test.second).keys()
-    known = [one for seed in sorted(both) if (one := difference_of_seed(test, seed)) is not None]
+    known = {seed: one for seed in sorted(both) if (one := difference_of_seed(test, seed)) is not None}
     most = limits(test.first.metric)[1]
-    return over_runs(known, least=-most, most=most) if known else None
+    errors = []
+    for seed in known:
+        one, two = errors_of(seen(test.first)[seed]), errors_of(seen(test.second)[seed])
+        errors.append(of_sum(one, two, -1.0) if one and two else None)
+    return over_runs(list(known.values()), -most, most, errors) if known else None
+
+
+def errors_of(one: Seen) -> UnitErrors | None:
+    """What each record, or person, adds to the error of this figure, if that is kept; a time has no such error."""
+    if one.result is None or one.figure.name == COST:
+        return None
+    return errors_in(one.folder).of(one.result.attack, one.result.model, one.figure)
+
+
+@cache
+def errors_in(folder: Path) -> RunErrors:
+    """Of all figures that claims look at, read once. People who are made up are others in every run, though they have
+    the same names."""
+    setting, document = folder.name.rpartition("-")[0], load(folder)
+    asked = [of for claim in about([setting]) for of in looked_at(claim) if of.setting == setting]
+    places = {(of.attack, of.model) for of in [*asked, *map(strongest, asked)]}
+    results = [one for one in document.results if (one.attack, one.model) in places]
+    found = errors_of_run(folder, results, {of.metric for of in [*asked, *map(strongest, asked)]})
+    if SETTINGS[setting].config(RUNS / "data").get("data", {}).get("name") != "synthetic":
+        return found
+    return found.among(str(load_manifest(folder)["data"]))
 
 
 @cache
@@ -351,8 +400,8 @@ counterpart, not a repetition.
   intervals are not corrected for their number: of twenty, about one is expected to miss the true value. *Not run with
   three seeds*: the row says what was run. *Not testable here*: the row says what it would take. *Asked*: our threshold.
 - **Intervals** are 95 %, for the mean over all possible training runs, if these vary about normally: the spread over
-  seeds (Student's t), and the error of measuring each run. Every setting trained here has at least three seeds; the
-  last table lists them, the model's accuracy and the command.
+  seeds (Student's t), and what their errors of measuring have in common ([numbers.md](numbers.md)). Every setting
+  trained here has at least three seeds; the last table lists them, the model's accuracy and the command.
 - **Commands.** The command that ends a row, where there is one, trains what is missing for its claim and judges it.
   Names in *italics* are settings.
 - **†** The test was written, or its number of seeds raised, after figures of its setting, or of a similar one, had been

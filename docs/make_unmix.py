@@ -37,7 +37,6 @@ from fedaudit.results.document import load
 from fedaudit.results.scores import blocks_of, load_scores
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, auc_difference, tpr_at_fpr, tpr_difference
-from fedaudit.stats.roc import able
 from fedaudit.stats.wording import full_text
 from fedaudit.types import Records
 
@@ -132,7 +131,7 @@ def judged(folder: Path, model: str) -> dict[str, Any]:
         ]
     }
     for name, of in blocks.items():
-        rate, kept = tpr_at_fpr(able(of, FPR), FPR), (able(blocks[own], FPR), able(of, FPR))
+        rate, kept = tpr_at_fpr(of, FPR), (blocks[own], of)
         found[name] = {
             "auc": ends(auc(of)),
             "tpr": ends(rate),

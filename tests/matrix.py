@@ -28,11 +28,13 @@ TESTS = [
 # flwr 1.42 asks for uv >= 0.13.5, and for certifi >= 2026.10.19, which no registry had when this was written: it is put
 # over 1.41 without asking for what it wants.
 OVER = ["flwr==1.42.0", "uv==0.13.8"]
+OLDEST = ["torch==2.8.0"]  # with what it is linked to: from PyPI, that is CUDA's libraries, some gigabytes
 CELLS: dict[str, tuple[str, list[str]]] = {
     "base-3.11": ("3.11", []),
     "base-3.12": ("3.12", []),
     "base-3.13": ("3.13", []),
     "full-3.11-flwr-1.42": ("3.11", OVER),
+    "full-3.11-torch-2.8": ("3.11", OLDEST),
     "full-3.12": ("3.12", []),
     "full-3.13-flwr-1.42": ("3.13", OVER),
 }
@@ -66,7 +68,7 @@ def run(cell: str) -> str:
     wanted = (
         [[torch, "-c", str(pins)], ["-e", f"{ROOT}[dev]", "-c", str(pins)]] if full else [[str(ROOT), "-c", str(pins)]]
     )
-    wanted += [["--no-deps", *over]] if over else []
+    wanted += [over if over == OLDEST else ["--no-deps", *over]] if over else []
     for what in wanted:  # torch goes first, as in the Makefile
         done = subprocess.run([*pip, *what], capture_output=True, text=True, check=False)
         if done.returncode:

@@ -148,7 +148,8 @@ def flower() -> dict[str, Any]:
     model = torch.nn.Linear(8, 2)
     return {
         "x": x, "y": y, "fedaudit": fedaudit, "ClientApp": ClientApp, "FedAvg": FedAvg, "Net": lambda: model,
-        "my_game": lambda context: games[0], "games": games, "name_of": str, "model": model, "game_a": games[0],
+        "my_game": lambda context: games[0], "client_fn": lambda context: None, "games": games, "name_of": str,
+        "model": model, "game_a": games[0],
         "game_b": games[1], "parties": ["hospital-1", "hospital-2"], "average": lambda updates: updates["hospital-1"],
         "train_locally": lambda model, party: {name: value.clone() for name, value in model.state_dict().items()},
     }  # fmt: skip

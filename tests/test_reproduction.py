@@ -30,6 +30,7 @@ from docs.reproduction_settings import FILTER, FILTER_OF_PEOPLE, LEAST, SETTINGS
 from docs.reproduction_settings import TestedIn as Setting
 from fedaudit.errors import FedauditError
 from fedaudit.questions import metric
+from fedaudit.results.document import save
 from fedaudit.types import Estimate
 from tests.worlds import in_turn
 
@@ -116,6 +117,60 @@ def test_a_run_of_a_setting_that_has_changed_is_trained_again(tmp_path: Path, mo
     with pytest.raises(FedauditError, match=r"changed|not as it was"):
         make_reproduction.train(("small", 0, make_reproduction.RUNS / "data"), lambda *_: None)
     assert (folder / "results.json").is_file()
+
+
+def test_statistics_are_computed_again_without_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Results of former statistics are replaced, scores and all; they are the same if nothing has changed."""
+    raw = {"data": {"name": "breast-cancer"}, "federation": {"rounds": 2}, "audit": {"attacks": ["loss"]}}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(make_reproduction, "SETTINGS", {"small": Setting("small", lambda _: raw)})
+    monkeypatch.setattr(make_reproduction, "work", in_turn)
+    make_reproduction.read.cache_clear()
+    make_reproduction.train(("small", 0, make_reproduction.RUNS / "data"), lambda *_: None)
+    folder, before = make_reproduction.ended("small")[0]
+    save(replace(before, results=[replace(one, estimates={}) for one in before.results]), folder)
+    assert make_reproduction.ended("small")[0][1] != before
+    monkeypatch.setattr(make_reproduction, "run", None)
+    make_reproduction.judge_again(1)
+    assert capsys.readouterr().out == "small-0: judged again\n"
+    _, after = make_reproduction.ended("small")[0]
+    assert [one.estimates for one in after.results] == [one.estimates for one in before.results]
+
+
+@pytest.mark.parametrize("made_up", [False, True])
+def test_means_and_differences_ask_whose_the_scores_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made_up: bool
+) -> None:
+    """Three seeds deal out one set. People who are made up are others with each, whatever they are called."""
+    raw: dict[str, Any] = {
+        "data": {"name": "breast-cancer"},
+        "federation": {"rounds": 2, "parties": 2},
+        "audit": {"vantages": ["client"], "attacks": ["loss", "modified-entropy"]},
+    }
+    of, other = Of("small", "loss", "global", "auc"), Of("small", "modified-entropy", "global", "auc")
+    claim = Claim("a", "b", "c", "d", (Above(of, other), Within(of, 0.0, 1.0)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(make_reproduction, "SETTINGS", {"small": Setting("small", lambda _: raw)})
+    monkeypatch.setattr(make_reproduction, "CLAIMS", [claim])
+    for kept in (make_reproduction.read, make_reproduction.errors_in, make_reproduction.difference_of_seed):
+        kept.cache_clear()
+    for seed in SEEDS:
+        make_reproduction.train(("small", seed, make_reproduction.RUNS / "data"), lambda *_: None)
+    found = [make_reproduction.mean(of), make_reproduction.difference(Above(of, other))]
+    assert all(one is not None and "the share that the runs have in common" in one.method for one in found)
+    assert holds(claim) != NOT_RUN
+    if made_up:
+        runs = [one.folder for one in make_reproduction.seen(of).values()]
+        monkeypatch.setattr(make_reproduction, "SETTINGS", {
+            "small": Setting("small", lambda _: raw | {"data": {"name": "synthetic"}})
+        })  # fmt: skip
+        make_reproduction.errors_in.cache_clear()
+        own = [make_reproduction.errors_in(folder).known["loss", "global", "auc"][1] for folder in runs]
+        assert not set.intersection(*({*errors.names.tolist()} for errors in own))
+    for kept in (make_reproduction.read, make_reproduction.errors_in, make_reproduction.difference_of_seed):
+        kept.cache_clear()
 
 
 def test_a_run_that_lost_its_reference_models_is_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

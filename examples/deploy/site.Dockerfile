@@ -2,7 +2,7 @@
 #
 #   docker build -f site.Dockerfile -t our-node .
 #   docker run --read-only --tmpfs /tmp -v /srv/site:/site -v /srv/audits:/audits our-node \
-#       --superlink superlink.example:9092 --root-certificates /site/ca.pem
+#       --superlink superlink.example:8000 --root-certificates /site/ca.pem
 #
 # /site has site.toml, game.npz and the module of the model; it is the site's alone. /audits outlives the container: a
 # party that halted stays halted.

@@ -17,7 +17,7 @@ from fedaudit.results.redaction import redacted
 from fedaudit.session.prepare import prepare
 from fedaudit.stats import Block
 from fedaudit.stats.groups import contrast
-from fedaudit.types import Bools, Candidates, Estimate, Game, Records, Role, Subgroup, Truth
+from fedaudit.types import Bools, Candidates, Estimate, Floats, Game, Records, Role, Subgroup, Truth
 from fedaudit.words.headlines import Scene, worded
 from tests import worlds
 
@@ -93,14 +93,17 @@ def test_a_contrast_is_the_difference_of_what_the_obvious_way_counts() -> None:
     among = np.arange(900) < 90
     block = scores(900, 1.0, 2.0, among, 0)
     found = contrast([block], among, 0.01, 0.99)
-    cut = np.sort(block.calibration)[::-1][int(0.01 * 301) - 1]
+
+    def accused(side: Floats) -> Floats:
+        """Among 300 records of calibration: those with three at most ahead, the last with a chance of .01."""
+        return np.asarray(np.clip(3.01 - np.sum(block.calibration > side[:, None], axis=1), 0, 1))
+
     assert block.ids is not None
     for inside, side in ((True, found.inside), (False, found.outside)):
         members = block.members[among[block.ids[0]] == inside]
         outsiders = block.evaluation[among[block.ids[1]] == inside]
-        # A score that ties with the threshold is one of the calibration records', so none of these does.
-        assert side["tpr@0.01"].value == pytest.approx(np.mean(members > cut))
-        assert side["tpr@0.01"].realised_fpr == pytest.approx(np.mean(outsiders > cut))
+        assert side["tpr@0.01"].value == pytest.approx(np.mean(accused(members)))
+        assert side["tpr@0.01"].realised_fpr == pytest.approx(np.mean(accused(outsiders)))
         assert side["auc"].value == pytest.approx(np.mean(members[:, None] > outsiders))
     by = {name: lambda one: one.value or 0.0 for name in ("auc",)}
     assert found.beyond["auc"].value == pytest.approx(by["auc"](found.inside["auc"]) - by["auc"](found.outside["auc"]))
@@ -205,6 +208,7 @@ def test_people_are_in_a_group_if_one_of_their_records_is(tmp_path: Path) -> Non
     )
     found = worlds.watch(prepared := prepare(config))
     candidates = prepared.game.candidates
+    has = dict(zip(*np.unique(subject.astype(str), return_counts=True), strict=True))
     assert found.groups is not None
     for group, among in prepared.auditor.groups.groups.items():
         mine = [np.flatnonzero(candidates.owner == i) for i in range(len(candidates))]
@@ -212,5 +216,65 @@ def test_people_are_in_a_group_if_one_of_their_records_is(tmp_path: Path) -> Non
             assert among.tolist() == [bool((candidates.rows.y[rows] == int(group.value)).any()) for rows in mine]
         if group.kind == "records":
             low, high = (int(end) for end in f"{group.value}-{group.value}".split("-")[:2])
-            assert among.tolist() == [low <= len(rows) <= high for rows in mine]
+            assert among.tolist() == [low <= has[name] <= high for name in candidates.id.tolist()]
     assert {"class", "records"} <= {group.kind for group in found.groups.looked_at}
+
+
+def test_people_are_named_by_the_records_that_they_have_not_by_those_that_the_adversary_has(tmp_path: Path) -> None:
+    """People with four or five records were learnt by heart, and the verdict named those with two or three: the half
+    that the adversary has."""
+    rng = np.random.default_rng(0)
+    has = np.repeat([2, 3, 4, 5, 8, 10], 200)
+    subject = np.repeat(np.arange(len(has)), has)
+    marked = np.isin(has, (4, 5))[subject]
+    x = rng.normal(size=(len(subject), 40)) + 4 * rng.normal(size=(len(has), 40))[subject] * marked[:, None]
+    y = np.where(marked, rng.integers(0, 2, len(has))[subject], x[:, 0] > 0)
+    np.savez(tmp_path / "d.npz", x=x, y=y, subject=subject.astype(str))
+    config = worlds.config(
+        data={"name": "npz", "path": str(tmp_path / "d.npz"), "subject_key": "subject"},
+        federation={"partition": "subjects", "members": None, "nonmembers": None, "lr": 1e-2, "local_epochs": 5},
+        model={"hidden": [128]},
+        audit={"attacks": ["subject-loss"], "vantages": ["client"]},
+    )
+    found = worlds.watch(prepare(config))
+    assert found.groups is not None
+    out = {one.group for one in found.groups.results if one.stands_out}
+    assert out == {Subgroup("records", "4-7")}
+    assert found.headlines[0].most_exposed.startswith("People with 4 to 7 records stand out")
+
+
+def test_a_party_that_is_a_group_as_well_is_judged_alike_as_both(tmp_path: Path) -> None:
+    """It was more exposed than the others, and none of eight groups stood out, the same party among them."""
+    exposed = 0
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        site = np.repeat(np.arange(3), [500, 500, 400])
+        x = rng.normal(size=(len(site), 12))
+        y = np.where(site == 2, rng.integers(0, 2, len(site)), x[:, 0] > 0).astype(int)
+        np.savez(tmp_path / "d.npz", x=x, y=y, attribute=site)
+        config = worlds.config(
+            data={"name": "npz", "path": str(tmp_path / "d.npz")},
+            federation={
+                "partition": "column",
+                "column": "attribute",
+                "parties": 3,
+                "rounds": 6,
+                "local_epochs": 10,
+                "lr": 0.01,
+                "seed": seed,
+            },
+            audit={"attacks": ["loss"]},
+        )
+        found = worlds.watch(prepare(config))
+        assert found.groups is not None
+        by_party = {(one.party[-1], one.vantage, one.model) for one in found.more_exposed}
+        by_group = {
+            (one.group.value, one.vantage, one.model)
+            for one in found.groups.results
+            if one.group.kind == "attribute"
+            and (one.beyond["auc"].low or 0.0) > 0
+            and (one.inside["auc"].low or 0.0) > 0.5
+        }
+        assert by_party == by_group
+        exposed += len(by_party)
+    assert exposed

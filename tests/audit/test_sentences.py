@@ -1,6 +1,7 @@
 """What may be said of a whole audit: which attack is quoted, what the others found, and what the model is worth."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,16 @@ from fedaudit.data.partition import game as split
 from fedaudit.data.partition import game_of_people, iid
 from fedaudit.data.records import dataset
 from fedaudit.questions.record.judge import tied
+from fedaudit.report import verdict
+from fedaudit.report.evidence import annex
+from fedaudit.report.values import cleaned
 from fedaudit.session.prepare import prepare
+from fedaudit.session.run import run
 from fedaudit.stats import Block, auc
+from fedaudit.stats.wording import share
 from fedaudit.types import Estimate, Role, Vantage, once
 from fedaudit.words import all_words, words
-from tests.worlds import config, null_world, watch
+from tests.worlds import config, null_world, silent, watch
 
 
 @pytest.mark.parametrize(
@@ -163,15 +169,51 @@ def test_a_null_world_says_nothing_was_found() -> None:
     assert {headline.grade for headline in audit.headlines} <= {"nothing found", "not known"}
 
 
-@pytest.mark.parametrize("share_right", [0.05, 0.1, 0.9])
-def test_a_useless_model_is_called_so(share_right: float) -> None:
-    """Ten even classes: a model that is right on fewer than one record in ten; at one in ten, nobody knows."""
+@pytest.mark.parametrize(
+    ("share_right", "code"), [(0.05, "model-not-learnt"), (0.1, "model-not-learnt"), (0.13, None), (0.9, None)]
+)
+def test_a_model_that_has_not_learnt_is_called_so(share_right: float, code: str | None) -> None:
+    """Ten even classes: one in ten is a guess. It was said below that alone."""
     rng = np.random.default_rng(0)
     records = dataset("a", np.zeros((2000, 1)), np.arange(2000) % 10, id=np.arange(2000)).records
     game = split(records, {"party-0": np.arange(2000)}, 0.3, 0.3, rng)
     right = rng.random(2000) < share_right
-    said = useless(game, accuracy(game, right, 0.95))
-    assert ("of no use" in (words(said) if said else "")) == (share_right == 0.05)
+    said = useless(game, right, accuracy(game, right, 0.95))
+    assert (said.code if said else None) == code
+    assert said is None or "Nothing here speaks for a trained model" in words(said)
+
+
+@pytest.mark.parametrize(
+    ("of_common", "of_rare", "code"),
+    [
+        (1.0, 0.0, "model-not-learnt"),  # always the commonest label
+        (0.9, 0.1, "model-not-learnt"),  # the rare one in a tenth of all cases, whatever the record
+        (0.8, 0.7, "model-useless"),  # right less often than the commonest label, and yet it tells both apart
+    ],
+)
+def test_uneven_labels_do_not_hide_whether_a_model_has_learnt(of_common: float, of_rare: float, code: str) -> None:
+    rng = np.random.default_rng(0)
+    labels = (np.arange(2000) % 10 == 0).astype(int)
+    records = dataset("a", np.zeros((2000, 1)), labels, id=np.arange(2000)).records
+    game = split(records, {"party-0": np.arange(2000)}, 0.3, 0.3, rng)
+    right = rng.random(2000) < np.where(game.candidates.rows.y == 1, of_rare, of_common)
+    said = useless(game, right, accuracy(game, right, 0.95))
+    assert said is not None
+    assert said.code == code
+    assert said.data["commonest"] == pytest.approx(0.9, abs=0.03)
+
+
+def test_a_federation_that_guesses_says_so_first_and_beside_the_commonest_label(tmp_path: Path) -> None:
+    settings = config(federation={"rounds": 2, "lr": 1e-9}, audit={"attacks": ["loss"]})
+    document = run(settings, tmp_path / "run", silent, tell=lambda line: None)
+    assert "has not learnt" in document.useless
+    assert document.run.commonest is not None
+    first, *_, last = verdict(cleaned(document))
+    assert first == document.useless
+    assert f"commonest label is right on {share(document.run.commonest)}" in last
+    annexed = annex(cleaned(document))
+    assert "has not learnt" in annexed
+    assert "always naming the commonest label" in annexed
 
 
 def test_accuracy_counts_people() -> None:

@@ -72,6 +72,7 @@ def test_repeats_give_mean_and_spread_of_every_attack(
         assert (entry["runs"], entry["smallest"]["auc"], entry["largest"]["auc"]) == (2, *sorted((first, second)))
         assert mean["value"] == pytest.approx((first + second) / 2)
         assert mean["low"] <= mean["value"] <= mean["high"]
+        assert "the share that the runs have in common (" in mean["method"] or who[0] == "blind"
     printed = done.stdout.split("mean over runs       smallest  largest")[1]
     page = (folder / "runs/small/report.html").read_text().split("Every attack over the runs")[1].split("</table>")[0]
     for attack, _, _ in over:

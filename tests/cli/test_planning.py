@@ -1,5 +1,6 @@
 """The tables of `fedaudit plan`."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,16 @@ from typer.testing import CliRunner
 from fedaudit.cli.commands import app
 from fedaudit.cli.planning import plan, plan_of
 from fedaudit.cli.preparing import plan as command
-from fedaudit.config.schema import parse
+from fedaudit.config.schema import load_config, parse
 from fedaudit.errors import FedauditError
 from fedaudit.session.prepare import prepare, stage
-from fedaudit.types import Role
-from tests.worlds import config, watch
+from fedaudit.types import Estimate
+from tests import sites
+from tests.worlds import watch
 
 
 def test_one_table_for_one_party_and_round() -> None:
-    ((title, rows),) = plan(3000, 3600, 3000)
+    ((title, rows),) = plan(3000, 3600, 3000).tables
     assert "one threshold" in title
     assert [row.cells()[:4] for row in rows[:3]] == [
         ("TPR at FPR 0.01", "100", "368", "437"),
@@ -31,7 +33,7 @@ def test_one_table_for_one_party_and_round() -> None:
 
 
 def test_parties_and_rounds_add_tables() -> None:
-    titles = [title for title, _ in plan(600, 800, 800, [0.05], rounds=40, parties=4)]
+    titles = [title for title, _ in plan(600, 800, 800, [0.05], rounds=40, parties=4).tables]
     assert len(titles) == 5
     assert sum("40 rounds" in title for title in titles) == 2
     assert titles[-1] == "One party alone"
@@ -57,27 +59,51 @@ def test_numbers_and_a_configuration_are_refused_together(tmp_path: Path) -> Non
         command(tmp_path / "my.toml", members=100)
 
 
-def test_a_configuration_is_planned_as_it_is_run() -> None:
-    """An attack that is fitted spends half of the calibration records: the plan promised what the run did not have."""
-    keys = {"parties": 3, "members": 0.3, "nonmembers": 0.565, "rounds": 2}
-    settings = config(federation=keys, audit={"attacks": ["loss", "fusion"]})
-    staged = stage(settings)
-    tables = dict(plan_of(staged))
-    audit = watch(prepare(settings))
-    for title, rows in tables.items():
-        if "stronger of" in title:
-            continue
+def sizes(estimate: Estimate | None) -> tuple[int, int]:
+    assert estimate is not None
+    return estimate.n_pos, estimate.n_neg
+
+
+@pytest.mark.parametrize("visits", [1, 3])
+def test_a_plan_counts_what_the_run_counts(visits: int, tmp_path: Path) -> None:
+    """On unequal sites the plan took the smallest one four times over: 288 members of local models, and the run had
+    520. An attack that is fitted spends half of the calibration records."""
+    settings = load_config(sites.config(tmp_path, rounds=2, visits=visits), ('audit.attacks=["loss","fusion"]',))
+    planned, audit = plan_of(stage(settings)), watch(prepare(settings))
+    assert [each.party for each in planned.counts] == [None, *sorted(sites.SITES)]
+    for each in planned.counts:
+        run = [r for r in audit.results if (r.attack, r.party) == ("loss", each.party)]
+        assert {r.model for r in run} == {"global", "local"}
+        for result in run:
+            assert sizes(result.estimates["auc"]) == (each.members, each.evaluation)
+            shares = [e for name, e in result.estimates.items() if name.startswith("tpr@")]
+            assert {e.n_cal for e in shares} == {each.calibration} or result.model == "local"
+        assert (each.people != (each.members, each.evaluation, each.calibration)) == (visits > 1)
+    for title, rows in planned.tables:
         model = "local" if title.startswith("Local") else "global"
         attack = "fusion" if "fusion" in title else "loss"
         (found,) = [r for r in audit.results if (r.attack, r.model, r.party) == (attack, model, None)]
-        estimate = found.estimates["tpr@0.01"]
-        calibration = int(title.split(" and ")[1].split(" ")[0].replace(",", ""))
-        needed = rows[0].needed_for_a_value
-        assert needed is not None
-        assert (estimate.value is not None) == (calibration >= needed), title
-        assert calibration == pytest.approx(estimate.n_cal, abs=20)
-    assert {("fusion" in title, title.startswith("Local")) for title in tables} >= {(True, True), (False, False)}
-    assert staged.game.truth.mask(Role.CALIBRATION).sum() > 0
+        (area,) = [row for row in rows if row.risk == "auc"]
+        assert (area.smallest_visible is not None) == (found.estimates["auc"].low is not None)
+        if visits == 1 and "fusion" in title:
+            left = int(title.split("fitted on half, ")[1].split()[0])
+            assert left == found.estimates["tpr@0.01"].n_cal
+
+
+def test_the_first_sentence_says_what_can_be_shown_and_what_to_do(tmp_path: Path) -> None:
+    path = sites.config(tmp_path, rounds=2)
+    first, *rest = CliRunner().invoke(app, ["plan", str(path)]).stdout.split("\n\n")
+    told = " ".join(first.split())
+    assert told.startswith("With 867 people at 4 parties (520 trained on, 173 to report on, 174 to set thresholds) ")
+    assert "no TPR at 1 % FPR and an AUC of 0.57 or more from the global models" in told
+    rate = re.search(r"Set audit.fpr = \[(\S+)\]: at \S+ % it can show a TPR of (\S+) % or more", told)
+    assert rate is not None
+    tables = "".join(rest).split("Local models")
+    assert len(tables) > 1
+    assert all(f"TPR at FPR {rate[1]}" in table for table in tables[1:])  # the advised rate has a row of its own
+    asked = plan_of(stage(load_config(path, (f"audit.fpr=[{rate[1]}]",)))).first
+    assert f"a TPR of {rate[2]} % or more at " in asked
+    assert "Set audit.fpr" not in asked
 
 
 SMALL = """
@@ -156,6 +182,8 @@ def test_records_of_a_few_people_show_nothing_and_the_plan_says_so(tmp_path: Pat
         x, y = rng.normal(size=(10 * people, 5)).astype(np.float32), rng.integers(0, 2, 10 * people)
         np.savez(tmp_path / "a.npz", x=x, y=y, subject=whose)
         raw = {"data": {"name": "npz", "path": str(tmp_path / "a.npz")}, "federation": {"parties": 2, "rounds": 2}}
-        for _, rows in plan_of(stage(parse(raw | {"audit": {"attacks": ["loss"], "unit": "record"}}))):
+        planned = plan_of(stage(parse(raw | {"audit": {"attacks": ["loss"], "unit": "record"}})))
+        assert ("can show nothing: it takes 8 people a side" in planned.first) == nothing
+        for _, rows in planned.tables:
             assert (rows[-1].smallest_visible is None) == nothing
             assert (rows[-1].reason == "it takes 8 people a side") == nothing

@@ -88,6 +88,14 @@ def test_F5_F6_few_of_many_parties_take_part() -> None:
     pooled = local[None].estimates["auc"]
     judged = [local[p].estimates["auc"].n_pos for p, count in times.items() if count >= 2]
     assert pooled.n_pos == sum(judged)
+    unseen = {party for party, count in times.items() if count < 2}
+    headline = next(one for one in audit.headlines if one.model == "local")
+    named = [one.missing for e in (local[None], headline) for one in e.estimates.values()]
+    assert named
+    for (missing,) in named:  # by the pooled result and by what is quoted
+        assert (missing.why, set(missing.parties), missing.count, missing.of) == ("unseen", unseen, len(unseen), 12)
+        roles = [prepared.game.truth.role[prepared.game.candidates.of_party(party)] for party in unseen]
+        assert missing.members == sum(int(np.sum(role == "member")) for role in roles)
     assert any("took part too seldom" in notice for notice in all_words(audit.notices))
     assert prepared.auditor.last_round == 9
     curve = next(r for r in audit.results if (r.attack, r.model) == ("fusion", "global")).curves["auc"]

@@ -114,5 +114,5 @@ def test_coins_that_leave_a_party_without_members_are_refused_and_not_flipped_ag
 
 
 def test_people_are_needed_for_a_coin_a_person() -> None:
-    with pytest.raises(FedauditError, match="needs records with subjects"):
+    with pytest.raises(FedauditError, match="no-subjects"):
         built(data(400), partition="subjects", member_subjects=0.3, held_out=0.3)

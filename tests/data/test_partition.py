@@ -82,7 +82,7 @@ def skewed_classes(n: int = 4000, classes: int = 10) -> Dataset:
     rng = np.random.default_rng(0)
     y = rng.integers(0, classes, n) ** 2 // classes  # classes of unequal size
     people = rng.integers(0, 300, n)
-    age = np.where(people % 7 == 0, -1, people % 5)
+    age = np.where(people % 7 == 0, 5, people % 5)
     return dataset("a", rng.normal(size=(n, 2)), y, id=np.arange(n), subject=people, attributes={"age": age})
 
 
@@ -174,8 +174,16 @@ def test_parties_bear_the_values_of_their_column() -> None:
     assert held_by({"site": clinics}, 2) == ["Nord-Klinik + West", "Süd-Klinik + Ost"]
     assert held_by({"site": clinics}, 1) == ["Nord-Klinik + 3 more"]
     # A number or a letter alone would be mistaken for something else, by whoever reads it and by what redacts it.
-    assert held_by({"site": [7] * 3 + [12] * 2 + [-1]}, 3) == ["site 12", "site 7", "site unknown"]
+    assert held_by({"site": [7] * 3 + [12] * 2}, 2) == ["site 12", "site 7"]
     assert held_by({"site": ["A", "0815", "B 2"]}, 3) == ["B 2", "site 0815", "site A"]
+
+
+def test_B22_records_of_no_known_party_are_refused() -> None:
+    """An empty cell became a party of its own, or part of another one: "C + hospital unknown"."""
+    for parties in (2, 3):
+        with pytest.raises(FedauditError, match="'site' is empty in 1 of 6 records") as caught:
+            held_by({"site": [7] * 3 + [12] * 2 + [-1]}, parties)
+        assert caught.value.code == "column-empty"
 
 
 def test_no_two_values_make_one_party() -> None:
@@ -208,7 +216,8 @@ PARTITIONS: list[dict[str, Any]] = [
 def test_B13_a_person_has_one_role_in_all_parties(keys: dict[str, Any]) -> None:
     """Under iid, dirichlet and column a person's other records used to be its outsiders: 94 % of the demo's."""
     for seed in range(5):
-        split = build(skewed_classes(), FederationSection(parties=3, **keys), np.random.default_rng(seed))
+        shares = {} if keys["partition"] == "subjects" else {"members": 0.3, "nonmembers": 0.3}
+        split = build(skewed_classes(), FederationSection(parties=3, **keys, **shares), np.random.default_rng(seed))
         subject = split.candidates.subject
         assert subject is not None
         people = [set(subject[split.truth.mask(role)].tolist()) for role in Role]

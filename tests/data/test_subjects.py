@@ -123,11 +123,13 @@ def test_both_names_of_the_outsiders_mean_the_same(tmp_path: Path) -> None:
     ({"fresh": 0.2}, {"unit": "record"}, "fresh has no effect"),
     ({"member_subjects": 0.6, "nonmember_subjects": 0.4}, {}, "leave subjects for calibration"),
     ({"partition": "iid"}, {"unit": "subject"}, "needs federation.partition = 'subjects'"),
-    ({"partition": "iid", "fresh": 0.5}, {}, "fresh belongs to partition = 'subjects'"),
+    ({"partition": "iid", "fresh": 0.5}, {}, "fresh has no effect when audit.unit is not 'subject'"),
     ({}, {"attacks": ["loss"]}, "asks about records, and this game about people"),
     ({"partition": "iid"}, {"attacks": ["subject-loss"]}, "asks about people, and this game about records"),
     ({}, {"adversary": "agg-sh"}, "are about records"),
     ({"parties": 60}, {}, "subjects"),
+    ({"partition": "column", "column": "label", "split_subjects": True}, {"unit": "subject"}, "split_subjects and"),
+    ({"partition": "column", "column": "label", "coins": True}, {"unit": "subject"}, "coins and audit.unit"),
 ])  # fmt: skip
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, federation: Any, audit: Any, message: str) -> None:
     with pytest.raises(FedauditError, match=message):
@@ -135,7 +137,7 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, federation: Any, audit:
 
 
 def test_data_without_people_are_refused() -> None:
-    with pytest.raises(FedauditError, match="needs records with subjects"):
+    with pytest.raises(FedauditError, match="no-subjects"):
         stage(parse({"data": {"name": "digits"}, "federation": {"partition": "subjects"}}))
 
 

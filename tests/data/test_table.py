@@ -284,7 +284,7 @@ def test_names_and_free_text_are_not_coded(tmp_path: Path) -> None:
 
 
 def test_all_columns_that_cannot_be_used_are_named_at_once(tmp_path: Path) -> None:
-    lines = [f"person{i},2024-{i},{i},{'xy'[i % 2]}" for i in range(200)]
+    lines = [f"person{i},2024-{i},{i % 9},{'xy'[i % 2]}" for i in range(200)]
     path = written(tmp_path, "\n".join(["name,day,b,outcome", *lines]))
     with pytest.raises(FedauditError, match=r"column 'name' holds words.*'day' holds words like names as well"):
         read(path)
@@ -293,7 +293,9 @@ def test_all_columns_that_cannot_be_used_are_named_at_once(tmp_path: Path) -> No
 
 def test_every_column_is_told_with_its_own_remedy(tmp_path: Path) -> None:
     """Columns with empty cells used to be listed under the advice for columns of words: to drop them."""
-    lines = [f"person{i},2024-{i},{'' if i == 3 else i},,{'x' if i == 5 else i}.5,{'xy'[i % 2]}" for i in range(200)]
+    lines = [
+        f"person{i},2024-{i},{'' if i == 3 else i % 9},,{'x' if i == 5 else i}.5,{'xy'[i % 2]}" for i in range(200)
+    ]
     path = written(tmp_path, "\n".join(["name,day,age,rest,crp,outcome", *lines]))
     with pytest.raises(FedauditError) as caught:
         read(path)
@@ -308,11 +310,26 @@ def test_every_column_is_told_with_its_own_remedy(tmp_path: Path) -> None:
         read(path, drop=["day", "rest"])  # the whole line, with what it held before
 
 
-def test_what_looks_like_a_number_of_the_record_is_said(tmp_path: Path) -> None:
-    found = read(written(tmp_path, many("{i}", "17")))
-    assert [
-        "Every row of wards.csv has another whole number in 'crp'" in note for note in all_words(found.notices)
-    ] == [True]
+def test_B22_a_number_that_every_row_has_alone_is_no_feature(tmp_path: Path) -> None:
+    """It was learnt from, with a word of advice: a model knows patients by such a number."""
+    path = written(tmp_path, many("{i}", "17"))
+    with pytest.raises(FedauditError, match=r"'crp' has another whole number in every row.*id = \"crp\"") as caught:
+        read(path)
+    assert caught.value.code == "table-id"
+    assert len(read(path, id="crp").columns) == len(read(path, keep_ids=True).columns) - 1 == 1
+    assert len(read(written(tmp_path, many("{i}.5", "17.5"))).columns) == 2  # a measurement has fractions,
+    assert len(read(written(tmp_path, many("{i}", "16"))).columns) == 2  # or repeats
+    with pytest.raises(FedauditError, match=r"'mrn' is named like an id.*subject = \"mrn\""):
+        read(written(tmp_path, "mrn,b,outcome\n" + "\n".join(f"{i // 2},{i % 7},{'xy'[i % 2]}" for i in range(20))))
+
+
+@pytest.mark.parametrize("far", ["1e30", "-250000"])
+def test_a_number_that_flattens_its_column_is_said_with_its_row(far: str, tmp_path: Path) -> None:
+    found = read(written(tmp_path, many("{i}.5", far)))
+    (said,) = [told for told in found.notices if told.code == "cell-flattens"]
+    assert said.data["rows"] == {"crp": 18}
+    assert "'crp' in row 18" in all_words(found.notices)[0]
+    assert not read(written(tmp_path, many("{i}.5", "2500"))).notices, "ten times the range is nothing to speak of"
 
 
 # ------------------------------------------------------------------ files of another kind

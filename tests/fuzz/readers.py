@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,13 @@ from fedaudit.report.html import render
 from fedaudit.results import advice, document, study
 from fedaudit.results.gate import parse_limit, parse_rules
 from fedaudit.results.limits import party_rule
+from fedaudit.results.run_errors import load_errors, save_errors
 from fedaudit.results.scores import COLUMNS, estimate, read_scores, score_columns
 from fedaudit.session.verify.evidence import read_claim
 from fedaudit.trace import journal
 from fedaudit.trace.segments import DamagedError, Part, checksum, pack_state, unpack_signals, unpack_state
 from fedaudit.trace.store import Store, load_manifest
+from fedaudit.types import UnitErrors
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
@@ -189,6 +192,13 @@ def _run_scores() -> Iterable[bytes]:
     yield _parquet({**rows, **more, "reference": [False] * 42}, score_columns())
 
 
+def _run_errors() -> Iterable[bytes]:
+    with TemporaryDirectory() as folder:
+        own = UnitErrors(np.array([f"r{i}" for i in range(42)]), np.linspace(-1, 1, 42))
+        save_errors({("attribute", "local", name): own for name in ("members-auc", "blind-auc")}, Path(folder))
+        yield (Path(folder) / "errors.parquet").read_bytes()
+
+
 def _states() -> Iterable[bytes]:
     state: dict[str, Any] = {
         "w": np.ones((2, 3), np.float32),
@@ -308,6 +318,7 @@ READERS: Mapping[str, Reader] = {
     "table": Reader(_file("t.csv", _data(name="table", label="y", impute="median")), _tables),
     "scores": Reader(_file("s.csv", lambda path: estimate(path, None, 0.95, 1e-5)), _score_files),
     "scores-of-run": Reader(_file("scores.parquet", read_scores), _run_scores),
+    "errors-of-run": Reader(_file("errors.parquet", lambda path: load_errors(path.parent)), _run_errors),
     "npz": Reader(_file("d.npz", _data(name="npz")), _data_arrays),
     "game": Reader(_file("g.npz", load_game), _games),
     "picture": Reader(_file("picture", _picture), _pictures),

@@ -26,6 +26,7 @@ from fedaudit.integrations.flower.client import PartyAudit
 from fedaudit.integrations.flower.server import RecordedStrategy
 from fedaudit.integrations.options import as_task
 from fedaudit.integrations.party import HALTED, WITHHELD
+from fedaudit.results import document as results
 from fedaudit.results.document import SCHEMA_FILE
 from fedaudit.session.session import Session
 from fedaudit.types import Game, Observation, Round, State, Vantage
@@ -179,10 +180,10 @@ def test_a_limit_that_is_not_crossed_changes_nothing() -> None:
 
 
 def test_outside_of_a_defence_what_really_leaves_is_audited(tmp_path: Path) -> None:
-    """Strong local noise: what leaves is near chance, what would have left is what a plain audit finds."""
+    """Local noise: what leaves is nearer to chance, what would have left is what a plain audit finds."""
     options: dict[str, Any] = {"rounds": 2, "attacks": QUICK}
     audit = PartyAudit(net, game_of, out=tmp_path / "noisy", **options)
-    noise = LocalDpMod(clipping_norm=1.0, sensitivity=1.0, epsilon=0.5, delta=1e-5)
+    noise = LocalDpMod(clipping_norm=1.0, sensitivity=1.0, epsilon=100.0, delta=1e-5)
     federation(client_app([audit, noise, audit.inside]), 2)
     outer = json.loads((tmp_path / "noisy/north/results.json").read_text())
     inner = json.loads((tmp_path / "noisy/north/without-defences/results.json").read_text())
@@ -198,6 +199,17 @@ def test_outside_of_a_defence_what_really_leaves_is_audited(tmp_path: Path) -> N
     plain = PartyAudit(net, game_of, out=tmp_path / "one", **options)
     federation(client_app([plain, noise]), 2)
     assert not (tmp_path / "one/north/without-defences").exists()
+
+
+def test_noise_that_leaves_no_model_is_told_and_what_it_hides_is_audited(tmp_path: Path) -> None:
+    """Nobody can tell weights under so much noise from weights that the server knows how to read."""
+    audit = PartyAudit(net, game_of, out=tmp_path, rounds=2, attacks=QUICK)
+    noise = LocalDpMod(clipping_norm=1.0, sensitivity=1.0, epsilon=0.5, delta=1e-5)
+    federation(client_app([audit, noise, audit.inside]), 2)
+    outer, inner = (results.load(tmp_path / "north" / folder) for folder in ("", "without-defences"))
+    assert {one.code for one in outer.told if one.data.get("error") == "no-model"} == {"not-audited"}
+    assert not [one for one in outer.headlines if one.tone == "none"]
+    assert (inner.run.rounds, inner.degraded) == (2, ())
 
 
 def test_a_party_that_misses_the_last_round_has_results_all_the_same(tmp_path: Path) -> None:
@@ -257,7 +269,17 @@ def spoilt(message: Message, context: Context, call_next: ClientAppCallable) -> 
     return reply
 
 
-def test_strict_lets_nothing_out_on_which_the_limit_is_not_checked(tmp_path: Path) -> None:
+def test_a_training_that_diverged_does_not_leave_a_party_with_a_limit(tmp_path: Path) -> None:
+    audit = PartyAudit(net, game_of, out=tmp_path, rounds=3, attacks=QUICK, halt_if="auc > 0.9")
+    replies = send(client_app([audit, spoilt]), [1, 2, 3])
+    assert {reply.error.reason for reply in replies} == {f"{WITHHELD} [no-model]"}  # the rest is the party's own affair
+
+
+def test_strict_lets_nothing_out_on_which_the_limit_is_not_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update without a figure, as if it were a model all the same."""
+    monkeypatch.setattr("fedaudit.integrations.party.check_model", lambda *_, **__: None)
     options: dict[str, Any] = {"rounds": 3, "attacks": QUICK, "halt_if": "auc > 0.5"}
     strict = PartyAudit(net, game_of, out=tmp_path / "strict", strict=True, **options)
     _, *later = send(client_app([strict, spoilt]), [1, 2, 3])

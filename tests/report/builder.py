@@ -25,11 +25,8 @@ def read(results: Json) -> Document:
 def told(headlines: Sequence[Headline], results: Sequence[AuditResult], rounds: int) -> list[Headline]:
     """Headlines with the words for what their own intervals say."""
     name = main_tpr([headline.estimates for headline in headlines])
-    decided = [
-        replace(h, tone=Heard(h.attack, h.model, h.estimates, h.estimates, True).tone(name))
-        for h in headlines
-        if h.attack != "blind"
-    ]
+    found = [(h, Heard(h.attack, h.model, h.estimates, h.estimates, True)) for h in headlines if h.attack != "blind"]
+    decided = [replace(h, tone=own.tone(name), figure=own.figure(name)) for h, own in found]
     return worded(decided, Scene(results, rounds, name))
 
 

@@ -61,6 +61,14 @@ def test_every_figure_is_a_row(run: OpenedRun) -> None:
     ] == expected
 
 
+def test_it_is_printed_in_a_few_lines(run: OpenedRun) -> None:
+    """It was printed as half a megabyte."""
+    first, *others = repr(run).splitlines()
+    assert first.endswith("my, complete")
+    assert [line.split(",")[0].strip() for line in others] == [one.vantage for one in run.document.headlines]
+    assert len(repr(run)) < 1000
+
+
 def test_a_doubt_is_a_column_and_a_gate_tells_it_to_programs(run: OpenedRun) -> None:
     """Without it, a figure at another rate looks like any other."""
     first = run.document.results[0]

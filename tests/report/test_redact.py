@@ -102,7 +102,7 @@ def test_names_are_replaced_in_data_and_never_in_words(name: str) -> None:
     found = redacted(read(results))
     assert list(found.warnings) == [
         "party 1 is more exposed than the others: loss on local models has AUC 0.700 there and 0.500 elsewhere "
-        "(difference 0.200, 0.100-0.300; 95% for all parties together).",
+        "(difference 0.200, 0.100-0.300; 95% for all parties and groups together).",
         "loss ranks outsiders above members (AUC wholly below 0.5); the score is not flipped.",
         "attack 1 ranks outsiders above members (AUC wholly below 0.5); the score is not flipped.",
         "7 empty cells of (left out) were filled in: '(left out, 1)' (3), '(left out, 2)' (4).",

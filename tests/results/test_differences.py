@@ -9,7 +9,7 @@ import pytest
 from fedaudit.results.compare import compare
 from fedaudit.results.gate import _corrected
 from fedaudit.results.scores import blocks_of, load_scores, save_scores
-from fedaudit.stats import Block, auc, pooled_tpr, tpr_at_fpr, tpr_difference
+from fedaudit.stats import Block, auc, tpr_at_fpr, tpr_difference
 from fedaudit.types import AuditResult, Cost, Estimate, Floats
 from tests import sealed
 from tests.report.builder import bare_run, estimate
@@ -129,8 +129,8 @@ def test_without_scores_the_intervals_are_laid_side_by_side(tmp_path: Path) -> N
     assert "scores are missing" in found.notes[0]
 
 
-def test_the_gate_corrects_a_figure_that_leaves_out_a_party_that_is_too_small() -> None:
-    """Computed again with the tiny party, it has no value, and the files were said to be from different runs."""
+def test_the_gate_corrects_a_figure_of_a_tiny_party_and_two_larger_ones() -> None:
+    """It is computed again on all three, and must not be said to be from a different run."""
     rng = np.random.default_rng(2)
     sizes = {"a": (200, 50, 800), "b": (200, 50, 700), "tiny": (20, 5, 30)}
     columns: dict[str, list[np.ndarray]] = {name: [] for name in ("id", "party", "role", "score")}
@@ -145,8 +145,8 @@ def test_the_gate_corrects_a_figure_that_leaves_out_a_party_that_is_too_small() 
     scores = {name: np.concatenate(parts) for name, parts in columns.items()}
     total = len(scores["id"])
     scores |= {"attack": np.full(total, "loss"), "model": np.full(total, "local"), "reference": np.zeros(total, bool)}
-    found = pooled_tpr(blocks, 0.01)
-    assert "1 of 3 parties left out" in found.method
+    found = tpr_at_fpr(blocks, 0.01)
+    assert (found.n_pos, found.n_cal) == (420, 1530)
     estimates: dict[str, Estimate] = {"tpr@0.01": found}
     entry = AuditResult(
         "loss", "server", "local", "record", None, round=5, estimates=estimates, cost=Cost(1.0), warnings=[]

@@ -10,7 +10,9 @@ import pytest
 
 from fedaudit.errors import FedauditError
 from fedaudit.report.pages import level_text, study_page
-from fedaudit.results.document import Document, load, save
+from fedaudit.results.document import Document, Repeat, load, save
+from fedaudit.results.repeats import every_attack, spread_over
+from fedaudit.results.run_errors import errors_of_run
 from fedaudit.results.scores import save_scores
 from fedaudit.results.study import (
     CELLS,
@@ -26,7 +28,9 @@ from fedaudit.results.study import (
     save_file,
     save_table,
 )
+from fedaudit.results.table import rows as table_rows
 from fedaudit.stats import Block, auc, auc_difference, over_runs
+from fedaudit.stats.paired import errors_behind
 from fedaudit.types import Cost, Estimate, Headline
 from tests.report.builder import minimal, read
 
@@ -185,6 +189,45 @@ def test_a_lucky_seed_is_no_point_of_its_own(tmp_path: Path, key: str) -> None:
     html = study_page(tmp_path)
     section = html.split('id="frontier"')[1].split("</section>")[0]
     assert "seed" not in section.replace("differ in their seeds alone", "")
+
+
+def test_seeds_with_records_of_their_own_narrow_the_mean(tmp_path: Path) -> None:
+    """The noise of a record is another with every seed here, so that the runs have nothing in common; or the same."""
+    runs = outcomes(made(tmp_path, SHIFTS, RIGHT))
+    safe = next(one for one in frontier(runs) if one.overrides["size"] == "a").row.risk
+    same = [replace(one, folder=tmp_path / CELLS / "a0") for one in runs]  # not the scores of their results
+    wide = next(one for one in frontier(same) if one.overrides["size"] == "a").row.risk
+    assert safe
+    assert wide
+    assert safe.value == wide.value
+    each = [auc([blocks(world(0.2, seed))]) for seed in range(3)]
+    mean = over_runs(each, errors=[errors_behind("auc", [blocks(world(0.2, seed))]) for seed in range(3)])
+    assert (safe.low, safe.high) == (mean.low, mean.high)
+    assert (wide.low, wide.high) == (over_runs(each).low, over_runs(each).high)
+    assert safe.high - safe.low < wide.high - wide.low
+    level = factors(runs, tmp_path)[0].levels[0]
+    assert level.risk is not None
+    assert (level.risk.low, level.risk.high) == (mean.low, mean.high)
+
+
+def test_every_attack_over_runs_asks_their_scores(tmp_path: Path) -> None:
+    made(tmp_path, SHIFTS, RIGHT)
+    folders = [tmp_path / CELLS / f"a{seed}" for seed in range(3)]
+    runs = [load(folder) for folder in folders]
+    results = [run.results for run in runs]
+    errors = [errors_of_run(*run) for run in zip(folders, results, strict=True)]
+    (known,), (unknown,) = every_attack(results, errors), every_attack(results)
+    assert "have in common" in known.estimates["auc"].method
+    assert (known.estimates["auc"].high or 1) < (unknown.estimates["auc"].high or 0)
+    repeats = [Repeat(seed, run.headlines) for seed, run in enumerate(runs)]
+    (spread,) = spread_over(repeats, errors=errors)
+    assert spread.estimates["auc"] == known.estimates["auc"]
+    seeded = {
+        folder.name: replace(run, run=replace(run.run, config={"federation": {"seed": seed}}))
+        for seed, (folder, run) in enumerate(zip(folders, runs, strict=True))
+    }
+    (row,) = table_rows(seeded, ["auc"], dict(zip(seeded, folders, strict=True)))
+    assert row.estimate == known.estimates["auc"]
 
 
 @pytest.mark.parametrize("doubted", [["b2"], ["b1", "b2"], ["b0", "b1", "b2"]])

@@ -50,6 +50,15 @@ def test_known_answer_in_any_order_and_format(tmp_path: Path) -> None:
     assert estimate(tmp_path / "c.parquet", None, 0.95).estimates == found.estimates
 
 
+def test_the_auc_takes_all_non_members(tmp_path: Path) -> None:
+    lines = rows(1.0, 300, 400)
+    found = estimate(write(tmp_path / "a.csv", lines), (0.05,), 0.95).estimates
+    members, others = (np.array([score for _, member, score in lines if member == of]) for of in (1, 0))
+    assert found["auc"].n_neg == 400
+    assert found["auc"].value == pytest.approx(np.mean(members[:, None] > others))
+    assert (found["tpr@0.05"].n_neg, found["tpr@0.05"].n_cal) == (200, 200)
+
+
 def test_an_id_is_not_needed_and_the_order_of_rows_is_still_nothing(tmp_path: Path) -> None:
     lines = [f"{member},{score}" for _, member, score in rows()]
     (tmp_path / "a.csv").write_text("\n".join(["member,score", *lines, *lines[:3]]))  # rows may be alike
@@ -123,7 +132,7 @@ def test_what_is_asked_of_a_run_is_one_attack(finished: Path, tmp_path: Path) ->
         estimate(path, None, 0.95, attack="loss", model="both")
     with pytest.raises(FedauditError, match="every local model has its own"):
         estimate(path, None, 0.95, 1e-5, attack="loss", model="local")
-    with pytest.raises(FedauditError, match="needs a calibration set of 100000 non-members"):
+    with pytest.raises(FedauditError, match="needs 100000 calibration non-members"):
         estimate(path, (0.00001,), 0.95, attack="loss")
     table = pq.read_table(path)
     local = table.filter(pa.compute.equal(table["model"].cast("string"), "local"))

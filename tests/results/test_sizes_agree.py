@@ -15,7 +15,7 @@ from fedaudit.results.document import Document, save
 from fedaudit.results.gate import FAILED, UNDECIDED, judge, parse_rule
 from fedaudit.results.limits import party_rule, why_never
 from fedaudit.results.scores import blocks_of, load_scores, save_scores
-from fedaudit.stats import needed_for_lower_end, pooled_tpr
+from fedaudit.stats import needed_for_lower_end, tpr_at_fpr
 from fedaudit.types import AuditResult, Candidates, Cost, Estimate, Game, Headline, Truth
 from tests.report.builder import bare_run
 
@@ -58,7 +58,7 @@ def perfect_run(folder: Path, parties: int, calibration: int, fpr: float, attack
     save_scores(parts, folder)
     stored = load_scores(folder)
     assert stored is not None
-    found = pooled_tpr(blocks_of(stored, attack.name, "local"), fpr)
+    found = tpr_at_fpr(blocks_of(stored, attack.name, "local"), fpr)
     entry = AuditResult(
         attack.name,
         "server",
@@ -79,7 +79,7 @@ def perfect_run(folder: Path, parties: int, calibration: int, fpr: float, attack
 def planned(run: Run, left: int, fpr: float, column: int) -> int:
     """How many each party needs by the plan's table for local models; its last column says how many are missing."""
     k = len(run.game.parties)
-    rows = plan(k * MEMBERS, k * left, k * EVALUATION, [fpr], parties=k)[1 if k > 1 else 0][1]
+    rows = plan(k * MEMBERS, k * left, k * EVALUATION, [fpr], parties=k).tables[1 if k > 1 else 0][1]
     needed = int(rows[0].cells()[column].replace(",", ""))
     missing = rows[0].cells()[4].partition("none: ")[2].partition(" too few")[0].replace(",", "")
     if column == 2:

@@ -29,7 +29,12 @@ PRIMARY, OTHERS = "matched-filter", ("fusion", "loss", "round-gain")
 FPR, NAME = 0.05, "tpr@0.05"
 FPRS = (FPR, 0.4)  # a figure may be doubted at one and not at the other
 SEVERITY = {Decision.SAFE: 0, Decision.UNDECIDED: 1, Decision.VIOLATED: 2}
-GRADES = {"not known": 0, "nothing found": 0, "alarm": 0, "a little": 1, "some": 2, "most": 3, "nearly everybody": 4}
+GRADES = {
+    "not known": 0,
+    "nothing found": 0,
+    "alarm": 0,
+    **dict(zip(("a little", "at least a little", "some", "most", "nearly everybody"), range(1, 6), strict=True)),
+}
 TONES = {"unknown": 0, "none": 0, "alarm": 0, "warn": 0, "weak": 1, "found": 2}
 SIZES = {Role.MEMBER: 150, Role.EVALUATION: 130, Role.CALIBRATION: 220}
 FEW = 8.0  # a shift from which on it is that of every seventh member alone: they are picked out, and the AUC is small
@@ -203,7 +208,7 @@ def test_T29_no_leak_passes_a_gate_because_other_records_set_the_threshold(
     assert ("are accused where 0.05 was asked" in of_it.note) == bool(unlike)
     assert found.looked_at == len((PRIMARY, *OTHERS))
     assert not found.silent
-    assert document.headlines[0].tone == ("weak" if unlike else "found")
+    assert (document.headlines[0].tone, document.headlines[0].grade) == ("found", "most")
 
 
 @pytest.mark.parametrize(("condition", "exit_code"), [("tpr@0.05 > 0.9", UNDECIDED), ("auc > 0.99", PASSED)])
@@ -371,8 +376,10 @@ def said(*heard: Heard) -> str:
 def test_a_small_certain_share_does_not_hide_a_large_average() -> None:
     loud = of("loss", False, (0.2, 0.0, 0.5), (0.97, 0.96, 0.98))
     told = said(of(PRIMARY, True, (0.08, 0.06, 0.1), (0.56, 0.55, 0.57)), loud)
-    assert "can pick out 8.0 %" in told
-    assert "On average loss on global models finds more: it has an AUC of 0.970" in told
+    assert told.startswith("most Any party that sees the global models does better than guessing")
+    assert "which is which 97.0 % of the time" in told
+    assert f"fixed before looking, {PRIMARY}, has an AUC of 0.560" in told
+    assert "a share picked out at 5 % false accusations of 8.0 %" in told
 
 
 def test_the_primary_attack_is_compared_by_what_is_quoted() -> None:
@@ -380,9 +387,71 @@ def test_the_primary_attack_is_compared_by_what_is_quoted() -> None:
     told = said(
         of(PRIMARY, True, (0.08, 0.0, 0.2), (0.55, 0.52, 0.58)), of("loss", False, (0.01, 0.0, 0.1), (0.7, 0.68, 0.72))
     )
-    assert told.startswith("a little ")
+    assert told.startswith("some ")
     assert f"{PRIMARY}, has an AUC of 0.550 (95 % interval 0.520–0.580) and a share picked out at 5 %" in told
     assert "finds less" not in told
+
+
+def at_rates(auc: tuple[float, float, float], **shares: tuple[float, float, float]) -> dict[str, Estimate]:
+    """`at_5` is the TPR at 5 %."""
+    rates = {f"tpr@{int(key.removeprefix('at_')) / 100:g}": found for key, found in shares.items()}
+    return {"auc": ends(*auc, "auc"), **{name: ends(*found, name) for name, found in rates.items()}}
+
+
+def graded(found: Mapping[str, Estimate]) -> tuple[str | None, str]:
+    quoted = chosen({"client": [Heard(PRIMARY, "global", found, found, True)]}, 1)
+    (headline,) = worded(quoted.headlines, Scene([], 5, quoted.name, primary=quoted.primary, average=quoted.average))
+    return headline.grade, headline.figure
+
+
+NOTHING_AT_1, SLIGHT = (0.03, 0.0, 0.3), (0.55, 0.52, 0.58)
+
+
+@pytest.mark.parametrize(
+    ("found", "grade", "figure"),
+    [
+        (at_rates(SLIGHT, at_1=NOTHING_AT_1, at_5=(0.4, 0.33, 0.47), at_10=(0.55, 0.47, 0.62)), "some", "tpr@0.05"),
+        (at_rates(SLIGHT, at_1=(0.2, 0.1, 0.3), at_10=(0.6, 0.52, 0.68)), "most", "tpr@0.1"),
+        (at_rates(SLIGHT, at_1=(0.6, 0.52, 0.68), at_10=(0.7, 0.6, 0.8)), "most", "tpr@0.01"),
+        (at_rates(SLIGHT, at_1=NOTHING_AT_1, at_50=(0.6, 0.52, 0.68)), "some", "tpr@0.5"),
+        (at_rates((0.9, 0.88, 0.92), at_1=NOTHING_AT_1), "most", "auc"),
+        (at_rates((0.65, 0.61, 0.7), at_1=NOTHING_AT_1), "some", "auc"),
+        (at_rates((0.65, 0.61, 0.7)), "some", "auc"),
+        (at_rates(SLIGHT, at_1=NOTHING_AT_1), "at least a little", "auc"),
+        (at_rates(SLIGHT, at_1=(0.015, 0.005, 0.04)), "a little", "auc"),
+        (at_rates(SLIGHT, at_1=(0.015, 0.005, 0.04), at_10=(0.12, 0.09, 0.16)), "at least a little", "auc"),
+        (at_rates((0.57, 0.52, 0.62), at_1=(0.015, 0.005, 0.04)), "at least a little", "auc"),
+        (at_rates(SLIGHT), "at least a little", "auc"),
+        (at_rates((0.5, 0.46, 0.54), at_1=(0.01, 0.005, 0.04)), "nothing found", "tpr@0.01"),
+    ],
+)  # fmt: skip
+def test_a_grade_says_how_much_not_by_which_test_it_was_seen(
+    found: dict[str, Estimate], grade: str, figure: str
+) -> None:
+    assert graded(found) == (grade, figure)
+
+
+def test_a_share_that_is_certain_at_another_rate_is_graded_and_its_rate_is_named() -> None:
+    """Of scores: two fifths of the members stand out, and no lower end at 1 % is above it for want of outsiders."""
+    rng = np.random.default_rng(3)
+    members, evaluation, few = rng.normal(0, 1, 400), rng.normal(0, 1, 300), rng.normal(0, 1, 130)
+    members[:170] += 2.2
+    rates = (0.01, 0.05, 0.1)
+    found = estimates([Block(members, evaluation, few)], rates, Shares.among(0.95, 1 + len(rates), 0).primary)
+    assert (found["tpr@0.01"].low or 0.0) <= 0.01
+    assert graded(found) == ("some", "tpr@0.05")
+    told = said(Heard(PRIMARY, "global", found, found, True))
+    assert "while wrongly accusing 5 % of outsiders" in told
+
+
+def test_what_is_only_known_to_be_better_than_guessing_says_that_the_rest_is_open() -> None:
+    told = said(of(PRIMARY, True, (0.08, 0.0, 0.3), (0.55, 0.52, 0.58)))
+    assert told.startswith("at least a little ")
+    assert "How much any party that sees the global models can pick out is not settled: 8.0 %" in told
+    wide = of("loss", False, (0.02, 0.0, 0.4), (0.5, 0.45, 0.55))
+    quoted = chosen({"client": [of(PRIMARY, True, (0.08, 0.0, 0.3), (0.55, 0.52, 0.58)), wide]}, 2)
+    (headline,) = worded(quoted.headlines, Scene([pooled("loss", wide.estimates)], 5, quoted.name))
+    assert "the intervals allow that loss picks out up to 40.0 %" in " ".join(headline.details)
 
 
 def test_an_interval_above_chance_that_the_shared_error_takes_back_is_not_settled() -> None:

@@ -32,7 +32,9 @@ QUICK = {
     "AUC, 100 and 150, alike .8, near 1": 150,
     "AUC, 1000 and 30, 5 and 1 % above all": 150,
     "TPR at 1 %, 1 x 1000, alike .9": 150,
-    "5 runs, spread .2, same records": 150,
+    "AUC, 5 runs, spread .2, one set": 150,
+    "AUC, 20 runs, no spread, roles dealt again": 100,
+    "TPR at 5 %, 3 runs, spread .2, records of their own": 150,
     "proved, ranks, 60 trials, mu 1": 150,
 }
 

@@ -59,7 +59,8 @@ def test_T6_too_few_show_nothing() -> None:
     assert smallest_visible_tpr(Sizes(1000, 100, 367), 0.01) is None
     assert smallest_visible_tpr(Sizes(1000, 100, 368), 0.01) is not None
     assert smallest_visible_tpr(Sizes(1000, 100, 4 * 100, 4), 0.01) is not None  # together they are 400
-    assert smallest_visible_tpr(Sizes(1000, 100, 4 * 99, 4), 0.01) is None  # no party has a threshold
+    assert smallest_visible_tpr(Sizes(1000, 100, 4 * 92, 4), 0.01) is not None  # 92 each count as well
+    assert smallest_visible_tpr(Sizes(1000, 100, 4 * 91, 4), 0.01) is None
     assert smallest_visible_tpr(Sizes(0, 100, 5000), 0.01) is None
     assert smallest_visible_tpr(Sizes(1, 100, 5000), 0.05) is None  # one of one: lower end 0.025
     assert smallest_visible_auc(Sizes(0, 10, 10)) is None

@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from fedaudit.stats import over_runs
-from fedaudit.types import Doubt, Estimate
+from fedaudit.stats import Block, auc, over_runs, tpr_at_fpr
+from fedaudit.stats.intervals import in_common, of_sum
+from fedaudit.stats.paired import errors_behind
+from fedaudit.types import Doubt, Estimate, UnitErrors
 
 
 def run(value: float, half: float) -> Estimate:
@@ -51,3 +54,131 @@ def test_runs_of_which_one_is_doubted_have_no_mean(doubt: Doubt) -> None:
     found = over_runs([run(0.6, 0.03), run(0.7, 0.05), refused])
     assert (found.value, found.low, found.high, found.doubt) == (None, None, None, doubt)
     assert found.reason == "the thresholds of 1 of 3 runs are from records of another kind"
+
+
+# ------------------------------------------------------------------ what the runs have in common
+
+
+DEALS = ("fresh records", "one shared set", "roles dealt again")
+
+
+def trained(
+    rng: np.random.Generator, runs: int, n: int, deal: str, fpr: float | None = None, shift: float = 1.0, odd: float = 0
+) -> tuple[list[Estimate], list[UnitErrors | None]]:
+    """Each run's AUC, or TPR, of scores that are four fifths the record's own and one fifth the run's. A few records,
+    of both kinds, lie far above all others."""
+    calibration = 0 if fpr is None else 3 * n
+    own, found, errors = np.empty(0), list[Estimate](), list[UnitErrors | None]()
+    for run in range(runs):
+        if not run or deal == "fresh records":
+            own = np.sqrt(0.8) * rng.standard_normal(2 * n + calibration)
+            own += 12 * (rng.random(len(own)) < odd)
+        ids = np.array([f"r{i}-{run * (deal == 'fresh records')}" for i in range(len(own))])
+        order = rng.permutation(len(own)) if deal == "roles dealt again" else np.arange(len(own))
+        scores, ids = (own + np.sqrt(0.2) * rng.standard_normal(len(own)))[order], ids[order]
+        (a, b, c), names = (np.split(each, [n, 2 * n]) for each in (scores, ids))
+        block = Block(a + shift, b, c, ids=(names[0], names[1], names[2]))
+        found.append(auc([block]) if fpr is None else tpr_at_fpr([block], fpr, prove=False))
+        errors.append(errors_behind(found[-1].name, [block]))
+    return found, errors
+
+
+@pytest.mark.parametrize("deal", DEALS)
+def test_the_mean_over_many_runs_is_as_wide_as_it_has_to_be(deal: str) -> None:
+    """Runs on records of their own narrow the mean; runs on one set do not narrow what that set leaves open."""
+    rng, truth = np.random.default_rng(5), float(stats.norm.cdf(1 / np.sqrt(2)))
+    misses, widths, whole = 0, [], []
+    for _ in range(120):
+        runs, errors = trained(rng, 10, 60, deal)
+        known, unknown = ends(over_runs(runs, errors=errors)), ends(over_runs(runs))
+        misses += not known[0] <= truth <= known[1]
+        widths.append(known[1] - known[0])
+        whole.append(unknown[1] - unknown[0])
+    assert misses <= 13  # 120 at 5 %: mean 6, three standard deviations 7
+    share = np.mean(widths) / np.mean(whole)
+    least, most = {"fresh records": (0.25, 0.4), "one shared set": (0.8, 0.95), "roles dealt again": (0.3, 0.6)}[deal]
+    assert least < share < most
+
+
+@pytest.mark.parametrize("deal", DEALS)
+@pytest.mark.parametrize(("fpr", "shift", "odd"), [(None, 4.0, 0.003), (0.05, 1.0, 0.0), (0.02, 0.0, 0.0)])
+def test_few_records_that_carry_the_error_do_not_make_the_mean_certain(
+    deal: str, fpr: float | None, shift: float, odd: float
+) -> None:
+    """By Student's t alone, three runs near AUC 1 on records of their own miss one time in six."""
+    rng, misses = np.random.default_rng(7), 0
+    normal, above = stats.norm, shift / np.sqrt(2)
+    truth = float(normal.cdf(above)) if fpr is None else float(normal.sf(normal.isf(fpr or 0.5) - shift))
+    if odd:  # either of two records may be one of the few; of two of them the higher one is
+        truth = (1 - odd) ** 2 * truth + odd * (1 - odd) * (1 + float(normal.cdf((shift - 12) / np.sqrt(2))))
+        truth += odd**2 * float(normal.cdf(above))
+    for _ in range(120):
+        runs, errors = trained(rng, 3, 100, deal, fpr, shift, odd)
+        low, high = ends(over_runs(runs, errors=errors))
+        misses += not low <= truth <= high
+    assert misses <= 13  # 120 at 5 %: mean 6, three standard deviations 7
+
+
+def ends(found: Estimate) -> tuple[float, float]:
+    assert found.low is not None
+    assert found.high is not None
+    return found.low, found.high
+
+
+def slow(runs: list[Estimate], errors: list[UnitErrors]) -> tuple[float, float]:
+    """The same by the formula, unit by unit and pair by pair."""
+    count, adds = len(runs), [dict(zip(own.names.tolist(), own.values.tolist(), strict=True)) for own in errors]
+    together = sum(
+        own.get(name, 0.0) * value for i, own in enumerate(adds) for j, other in enumerate(adds) if i != j
+        for name, value in other.items()
+    )  # fmt: skip
+    variance = sum(value**2 for own in adds for value in own.values()) / count
+    share = min(max(together / (count * (count - 1)) / variance, 0.0), 1.0)
+    values = [run.value or 0.0 for run in runs]
+    spread = float(stats.t.ppf(0.975, count - 1) * np.std(values, ddof=1) / np.sqrt(count))
+    sides = []
+    for of in (1, -1):
+        half = np.mean([of * (value - end[of < 0]) for value, end in zip(values, map(ends, runs), strict=True)])
+        sides.append(max(float(np.hypot(spread, np.sqrt(share) * half)), float(half) / np.sqrt(count)))
+    return float(np.mean(values)) - sides[0], float(np.mean(values)) + sides[1]
+
+
+@pytest.mark.parametrize("deal", DEALS)
+@pytest.mark.parametrize("fpr", [None, 0.05])
+def test_it_is_the_formula(deal: str, fpr: float | None) -> None:
+    runs, errors = trained(np.random.default_rng(3), 4, 50, deal, fpr)
+    known = [own for own in errors if own is not None]
+    assert ends(over_runs(runs, errors=errors)) == pytest.approx(slow(runs, known))
+
+
+def test_without_the_names_of_one_run_all_of_the_error_may_be_in_common() -> None:
+    runs, errors = trained(np.random.default_rng(3), 4, 50, "fresh records")
+    assert over_runs(runs, errors=[None, *errors[1:]]) == over_runs(runs)
+    assert "all of the error" in over_runs(runs).method
+    known = over_runs(runs, errors=errors)
+    assert "(0) of the error" in known.method
+    assert ends(known)[0] > ends(over_runs(runs))[0]
+
+
+def test_a_run_without_a_value_leaves_its_records_out() -> None:
+    runs, errors = trained(np.random.default_rng(3), 4, 50, "one shared set")
+    none = Estimate("auc", None, None, None, 0.95, "how", "measured", 1, 2, reason="why")
+    assert over_runs([*runs, none], errors=[*errors, None]) == replace(over_runs(runs, errors=errors), n_pos=1, n_neg=2)
+
+
+def test_runs_that_find_everybody_are_as_certain_as_one_of_them() -> None:
+    """Nobody is misplaced in any run: nothing says whether they would err together."""
+    rng = np.random.default_rng(3)
+    runs, errors = trained(rng, 3, 40, "fresh records", shift=30.0)
+    assert [run.value for run in runs] == [1.0] * 3
+    assert ends(over_runs(runs, errors=errors)) == ends(runs[0])
+
+
+def test_the_errors_of_a_difference_are_joined_by_name() -> None:
+    one = UnitErrors(np.array(["a", "b"]), np.array([1.0, 2.0]))
+    two = UnitErrors(np.array(["b", "c"]), np.array([0.5, 4.0]))
+    gap = of_sum(one, two, -1.0)
+    assert dict(zip(gap.names.tolist(), gap.values.tolist(), strict=True)) == {"a": 1.0, "b": 1.5, "c": -4.0}
+    assert in_common([one, one]) == pytest.approx(1.0)
+    assert in_common([one, UnitErrors(np.array(["c"]), np.array([1.0]))]) == 0.0
+    assert in_common([one, UnitErrors(one.names, -one.values)]) == 0.0

@@ -141,7 +141,8 @@ def look(
     """The views of a round: one of the global model, or one of each party's local model that arrived.
 
     `serve` changes the answers for adversaries without weights. `parties` lists everybody who may ever take part, so
-    that peers have the same order in every round. A party that took no part, or whose update is masked, has no view.
+    that peers have the same order in every round. A party that took no part, or whose update is masked or
+    no model, has no view.
     `server_lr`: how much of the mean update the server added. Everybody knows it, and takes it back.
     """
     if model == "global":
@@ -154,7 +155,7 @@ def look(
             yield view(vantage, model, round.moment, task, weights, received, serve=serve, own=own, sent=sent)
         return
     everybody = {
-        name: (round.sent[name].state or None) if name in round.sent else None
+        name: (round.sent[name].state or None) if name in round.sent and round.sent[name].is_model else None
         for name in sorted({*parties, *round.sent})
     }
     for party in sorted(round.sent):

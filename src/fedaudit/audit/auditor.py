@@ -19,6 +19,7 @@ from fedaudit.audit.collect import Sight
 from fedaudit.audit.controls import (
     Blind,
     accuracy,
+    commonest_share,
     counts_differ,
     packed,
     right_answers,
@@ -56,6 +57,7 @@ from fedaudit.types import (
     State,
     Stored,
     Task,
+    UnitErrors,
     Vantage,
     as_notices,
     gap,
@@ -246,6 +248,7 @@ class Auditor:
             raise FedauditError("no-rounds", "no round was observed", "Observe at least one.")
         case = self.case()
         results: list[AuditResult] = []
+        errors: dict[tuple[str, str, str], UnitErrors] = {}
         concluded: list[Notice] = []
         lost: list[Notice] = []  # where questions failed that look for themselves
         for vantage, model in case.settings.watched():
@@ -253,12 +256,14 @@ class Auditor:
                 with case.blamed_on(attack.name):
                     verdict = named(attack.question).judge(case, attack, vantage, model)
                     results += verdict.results
+                    errors.update(verdict.errors)
                     concluded += as_notices(verdict.notices)
             for result_name, observer in self._looking(vantage, model):
                 failed: dict[str, str] = {}
                 with case.blamed_on(result_name, failed):
                     verdict = observer.judge(case, result_name, vantage, model)
                     results += verdict.results
+                    errors.update(verdict.errors)
                     concluded += as_notices(verdict.notices)
                 where = {"vantage": vantage.value, "model": model}
                 lost += [gap("question-failed-at", question=name, **where, why=why) for name, why in failed.items()]
@@ -291,7 +296,7 @@ class Auditor:
             groups=groups,
         )
         quoted = worded(chosen.headlines, scene)
-        uneven = compared_parties(case)
+        uneven = compared_parties(case, self.groups)
         bounds = [one for name, asked in self.settings.asked.items() for one in named(name).told(asked, quoted)]
         notices = [*as_notices(bounds), *once(concluded), *self.notices, *unseen_parties(case), *chosen.notices]
         notices += [*map(more_exposed, uneven), *self.unjudged]
@@ -301,15 +306,17 @@ class Auditor:
         notices += [note for _, sight in self.outlooks for note in sight.notes]
         if not any(sight.epoch_seconds > 0 for sight in self.outlooks.sights.values()):
             notices.append(notice("seconds-for-epochs"))  # a loop without updates, or checkpoints
-        worthless = useless(self.game, worth)
+        worthless = useless(self.game, self.right_answers(), worth)
         found = Audit(
             results=results,
             headlines=quoted,
             accuracy=worth,
+            commonest=commonest_share(self.game) if worth else None,
             warnings=once(warnings),
             notices=notices,
             failed=case.failed,
             glossary=glossary,
+            errors=errors,
         )
         return replace(
             found, useless=worthless, more_exposed=uneven, groups=groups, trajectories=self.trajectories.found()
@@ -531,8 +538,8 @@ def _scored(scores: Scores, sight: Sight, attack: Any) -> dict[str, Any]:
 
 
 def _plainly(estimate: Estimate) -> dict[str, Any]:
-    """Its fields hold nothing that must be copied, as `asdict` would."""
-    return {field.name: getattr(estimate, field.name) for field in fields(estimate)}
+    """Its fields hold nothing that must be copied, as `asdict` would. Curves do not say who is missing."""
+    return {field.name: getattr(estimate, field.name) for field in fields(estimate) if field.name != "missing"}
 
 
 def _estimate(fields: dict[str, Any]) -> Estimate:

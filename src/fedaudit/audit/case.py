@@ -15,9 +15,17 @@ from fedaudit.audit.score import Scores
 from fedaudit.audit.settings import HEADLINE_FPR, Settings
 from fedaudit.errors import OF_OTHERS, say
 from fedaudit.questions import Question, named
-from fedaudit.stats import Band, Block, auc, decisions, pooled_tpr
-from fedaudit.stats.paired import Influence, auc_influence, ends_of_difference, on_units, tpr_influence
-from fedaudit.stats.roc import able, estimates
+from fedaudit.stats import Band, Block, auc, decisions, tpr_at_fpr
+from fedaudit.stats.intervals import of_units
+from fedaudit.stats.paired import (
+    Influence,
+    accuracy_influence,
+    auc_influence,
+    ends_of_difference,
+    on_units,
+    tpr_influence,
+)
+from fedaudit.stats.roc import estimates
 from fedaudit.stats.wording import fpr_of
 from fedaudit.types import (
     AuditResult,
@@ -28,6 +36,7 @@ from fedaudit.types import (
     ModelKind,
     Notice,
     Stored,
+    UnitErrors,
     Vantage,
     as_notices,
     warning,
@@ -56,8 +65,9 @@ class Case:
     history: Mapping[tuple[str, str, str], Mapping[int, Estimates]] = field(default_factory=dict)
 
     def parties(self, model: ModelKind) -> list[str]:
-        """The parties with results of their own. Of people with records in several, global models tell no party."""
-        return [] if model == "global" and self.game.candidates.held_by is not None else self.game.parties
+        """The parties with results of their own. Of people who are scattered over them, global models tell no party."""
+        homes = set(self.game.candidates.party.tolist())
+        return [party for party in self.game.parties if model == "local" or party in homes]
 
     def alive(self, vantage: Vantage, model: ModelKind) -> list[BaseAttack]:
         return [attack for attack in self.settings.on(vantage, model) if attack.name not in self.failed]
@@ -107,7 +117,8 @@ class Case:
         return with_warnings(replace(found, curves=dict(curves or {})), as_notices(warnings, "warning"))
 
     def pooled(self, attack: BaseAttack, sights: Sequence[Sight], confidence: float) -> Estimates:
-        return estimates(self.scores.blocks(sights, attack), self.fprs, confidence)
+        blocks, absent = self.scores.blocks(sights, attack), self.scores.absent(sights, attack)
+        return estimates(blocks, self.fprs, confidence, absent)
 
     def decided(
         self, attack: BaseAttack, sights: Sequence[Sight], confidence: float, party: str | None = None
@@ -117,6 +128,17 @@ class Case:
             return {}
         blocks = self.scores.blocks(sights, attack, party)
         return decisions(blocks, self.scores.threshold(sights, attack), confidence)
+
+    def decided_errors(self, attack: BaseAttack, sights: Sequence[Sight]) -> dict[str, UnitErrors]:
+        """What each record, or person, adds to the error of the accuracy."""
+        threshold = self.scores.threshold(sights, attack) if {"own", "shadow"} & set(attack.fitted_on) else None
+        blocks, candidates = self.scores.blocks(sights, attack), self.game.candidates
+        if threshold is None or not blocks:
+            return {}
+        who = candidates.id if candidates.subject is None else candidates.subject
+        names = [who[part] for block in blocks for part in block.ids or ()]
+        influence = accuracy_influence(blocks, threshold)
+        return {"accuracy": of_units(names, [part for own in influence for part in own])}
 
 
 def below_chance(attack: str, blocks: Sequence[Block], found: Estimate, looked_at: int) -> list[Notice]:
@@ -253,11 +275,10 @@ def _whole(ends: Ends) -> tuple[float, float, float]:
 
 
 def _estimate(name: str, blocks: Sequence[Block], confidence: float) -> Estimate:
-    return auc(blocks, confidence) if name == AUC else pooled_tpr(blocks, HEADLINE_FPR, confidence, prove=False)
+    return auc(blocks, confidence) if name == AUC else tpr_at_fpr(blocks, HEADLINE_FPR, confidence, prove=False)
 
 
 def _influence(name: str, blocks: Sequence[Block]) -> tuple[Influence, Sequence[Block]]:
     if name == AUC:
         return auc_influence(blocks), blocks
-    kept = able(blocks, HEADLINE_FPR)
-    return tpr_influence(kept, HEADLINE_FPR), kept
+    return tpr_influence(blocks, HEADLINE_FPR), blocks

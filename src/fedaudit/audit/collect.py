@@ -71,6 +71,8 @@ class Sight:
         self.of_role = {role: self.role == role.value for role in Role}
         subject = game.candidates.subject_number
         self.subject = None if subject is None else subject[index]
+        names = game.candidates.subject
+        self.who = self.id if names is None else names[index]  # the person of each candidate, or the candidate itself
         self.reference: Bools = like.reference if like else reference_half(game, index)
         self.row_index, self.owner = rows_of(game.candidates.owner, index)
         self.row_ids = game.candidates.rows.id[self.row_index]

@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -274,14 +275,42 @@ def share_right(right: Bools, whose: Ints, by: str, confidence: float, asked: Bo
     return proportion([hits], [whose], confidence, "accuracy", of, by)
 
 
-def useless(game: Game, found: Mapping[str, Estimate]) -> Notice | None:
-    """A model that is certainly worse than naming the commonest label: a useful one may give away more."""
-    outside = found.get("evaluation")
-    if outside is None or outside.high is None:
-        return None
-    labels = game.candidates.rows.y[game.truth.mask(Role.EVALUATION)[game.candidates.owner]].reshape(-1)
+def commonest_share(game: Game, role: Role = Role.EVALUATION) -> float:
+    """What somebody is right on who always names the label that is commonest among these records; 0 without any."""
+    labels = game.candidates.rows.y[game.truth.mask(role)[game.candidates.owner]].reshape(-1)
     labels = labels[labels != IGNORED]
-    commonest = float(np.unique(labels, return_counts=True)[1].max() / len(labels))
-    if outside.high >= commonest:
+    return float(np.unique(labels, return_counts=True)[1].max() / len(labels)) if len(labels) else 0.0
+
+
+def useless(game: Game, right: Bools | None, found: Mapping[str, Estimate]) -> Notice | None:
+    """A model that guesses, as far as these records show, or is certainly worse than naming the commonest label: a
+    useful one may give away more."""
+    outside = found.get("evaluation")
+    if right is None or outside is None or outside.value is None or outside.high is None:
         return None
-    return warning("model-useless", right=outside.value, commonest=commonest)
+    commonest = commonest_share(game)
+    data = {"right": outside.value, "commonest": commonest}
+    sides = (("members", Role.MEMBER), ("evaluation", Role.EVALUATION))
+    if not any(_has_learnt(game, right, role, found[name]) for name, role in sides if name in found):
+        return warning("model-not-learnt", **data)
+    return warning("model-useless", **data) if outside.high < commonest else None
+
+
+MOST_CLASSES = 100
+
+
+def _has_learnt(game: Game, right: Bools, role: Role, accuracy: Estimate) -> bool:
+    """Are answers certainly better than a guess? Right more often than always naming the commonest label is, or, where
+    labels are uneven, right in the mean class more often than any answers are that do not depend on the record."""
+    if accuracy.low is not None and accuracy.low > commonest_share(game, role):
+        return True
+    mine = game.truth.mask(role)[game.candidates.owner]
+    labels = game.candidates.rows.y[mine]
+    classes, of = np.unique(labels, return_inverse=True)
+    if right.ndim > 1 or not 2 <= len(classes) <= MOST_CLASSES:
+        return False
+    hits, sizes = np.bincount(of, right[mine], len(classes)), np.bincount(of, minlength=len(classes))
+    smooth = (hits + 1) / (sizes + 2)
+    error = math.sqrt(float((smooth * (1 - smooth) / sizes).sum())) / len(classes)
+    sure = NormalDist().inv_cdf((1 + accuracy.confidence) / 2)
+    return bool((hits / sizes).mean() - sure * error > 1 / len(classes))

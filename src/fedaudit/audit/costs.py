@@ -98,6 +98,8 @@ def dearest(
         return []
     cheapest = min(prices, key=lambda name: prices[name])
     kept, used, spent = {cheapest}, dict(shares[cheapest]), math.fsum(shares[cheapest].values())
+    if together is not None:  # what comes out of the same pass as the cheapest costs next to nothing more
+        together = max(together, 1.02 * spent)
     for name in prices:
         more = math.fsum(cost for item, cost in shares[name].items() if item not in used)
         if (each is None or prices[name] <= each) and (together is None or spent + more <= together):

@@ -9,7 +9,7 @@ error, so that in a federation which gives nothing away some group stands out in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedaudit.audit.case import Case
 from fedaudit.audit.settings import HEADLINE_FPR, Legend
 from fedaudit.stats.groups import contrast
+from fedaudit.stats.roc import missing_from
 from fedaudit.types import Bools, Candidates, Game, GroupFindings, GroupResult, Ints, Role, Subgroup
 
 LEAST = 10  # members, and outsiders to report on, in a group and outside: records, or people where they are known
@@ -115,10 +116,9 @@ def _minorities(x: NDArray[np.generic], at_once: int = 256) -> Iterator[Ints]:
 
 
 def _by_records(candidates: Candidates) -> Iterator[tuple[Subgroup, Bools]]:
-    """1, 2 to 3, 4 to 7 records of a person, and so on. In a game about people, the records are those that the
-    adversary has."""
-    if candidates.unit == "subject":
-        numbers = np.bincount(candidates.owner, minlength=len(candidates))
+    """1, 2 to 3, 4 to 7 records of a person, and so on: of all that the person has, whoever else has them."""
+    if candidates.has is not None:
+        numbers = candidates.has
     elif (whose := candidates.subject_number) is not None:
         numbers = np.bincount(whose)[whose]
     else:
@@ -140,20 +140,29 @@ def _large_alone(game: Game, among: Bools) -> bool:
     return all((side.sum() if whose is None else len(np.unique(whose[side]))) >= LEAST for side in sides)
 
 
+def comparisons(case: Case, parts: Grouping) -> int:
+    """How many share the error, in all places together: each group by its AUC and its TPR, and each party by its AUC. A
+    party may be a group as well, and one correction for both keeps the two from contradicting each other."""
+    figures = 2 if HEADLINE_FPR in case.fprs else 1
+    parties = [len(case.parties(model)) for _, model in case.settings.watched()]
+    return sum(figures * len(parts.groups) + (many if many > 1 else 0) for many in parties)
+
+
 def compared_groups(case: Case, parts: Grouping) -> GroupFindings | None:
     """By the primary attack of each vantage; None where there is no group to be looked at."""
     if not (parts.groups or parts.too_small or parts.too_many):
         return None
     settings, fpr = case.settings, HEADLINE_FPR if HEADLINE_FPR in case.fprs else None
     watched = settings.watched()
-    comparisons = len(parts.groups) * len(watched) * (1 if fpr is None else 2)
-    confidence = 1 - (1 - settings.confidence) / max(comparisons, 1)
+    sharing = comparisons(case, parts)
+    confidence = 1 - (1 - settings.confidence) / max(sharing, 1)
     found: list[GroupResult] = []
     for vantage, model in watched:
         attack = case.primary(vantage)
         if attack is None or attack not in settings.on(vantage, model):
             continue
-        blocks = case.scores.blocks(case.outlooks.of(vantage, model), attack)
+        sights = case.outlooks.of(vantage, model)
+        blocks, absent = case.scores.blocks(sights, attack), case.scores.absent(sights, attack)
         for group, among in parts.groups.items() if blocks else ():
             seen = contrast(blocks, among, fpr, confidence)
             found.append(
@@ -164,13 +173,13 @@ def compared_groups(case: Case, parts: Grouping) -> GroupFindings | None:
                     attack=attack.name,
                     inside=seen.inside,
                     outside=seen.outside,
-                    beyond=seen.beyond,
+                    beyond={n: replace(e, missing=missing_from(n, blocks, absent)) for n, e in seen.beyond.items()},
                     stands_out=seen.certain,
                 )
             )
     return GroupFindings(
         looked_at=list(parts.groups),
-        comparisons=comparisons,
+        comparisons=sharing,
         confidence=settings.confidence,
         results=found,
         too_small=parts.too_small,

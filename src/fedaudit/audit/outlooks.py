@@ -197,7 +197,8 @@ class Shadow:
 
     def measure(self, sight: Sight, round: Round, task: Any, last: bool) -> Measured | None:
         """The signals of the adversary's own records under the shadow model; None in a round without a shadow."""
-        if (self.party is not None and self.party not in round.sent) or not round.broadcast:
+        absent = self.party is not None and (self.party not in round.sent or not round.sent[self.party].is_model)
+        if absent or not round.broadcast:
             return None
         trained: dict[str, float] = {}
         if self.party is None:

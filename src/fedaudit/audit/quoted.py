@@ -8,6 +8,7 @@ from functools import partial
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.case import Case, Estimates
+from fedaudit.audit.groups import Grouping, comparisons
 from fedaudit.audit.score import cannot_fit
 from fedaudit.audit.settings import HEADLINE_FPR, of_membership
 from fedaudit.stats import party_differences
@@ -33,7 +34,7 @@ def headlines(case: Case) -> Quoted:
         if of_membership(attack)
         for sights in [case.outlooks.of(vantage, model)]
     ]
-    heard, looked_at = listen(places, case.settings.confidence, 1 + bool(case.fprs), case.blamed_on)
+    heard, looked_at = listen(places, case.settings.confidence, 1 + len(case.fprs), case.blamed_on)
     found = chosen(heard, looked_at.all)
     bounds = Shares.among(case.settings.confidence, looked_at.primaries, looked_at.others)
     proved = [replace(h, estimates={**h.estimates, **_bound(case, h, bounds)}) for h in found.headlines]
@@ -77,12 +78,12 @@ def _by_auc(case: Case, vantage: str, heard: Sequence[Heard]) -> list[Notice]:
     ]
 
 
-def compared_parties(case: Case) -> list[MoreExposed]:
-    """Parties that are more exposed than the others to the primary attack. All comparisons share the error."""
-    watched = case.settings.watched()
-    confidence = 1 - (1 - case.settings.confidence) / len(watched)
+def compared_parties(case: Case, parts: Grouping) -> list[MoreExposed]:
+    """Parties that are certainly more exposed to the primary attack than the others, and exposed at all: as groups are
+    compared, with which they share the error."""
+    sharing = comparisons(case, parts)
     found: list[MoreExposed] = []
-    for vantage, model in watched:
+    for vantage, model in case.settings.watched():
         attack = case.primary(vantage)
         if attack is None or attack not in case.settings.on(vantage, model):
             continue
@@ -102,8 +103,8 @@ def compared_parties(case: Case) -> list[MoreExposed]:
                 high=d.high,
                 confidence=case.settings.confidence,
             )
-            for d in party_differences(blocks, confidence)
-            if d.low > 0
+            for d in party_differences(blocks, case.settings.confidence, sharing)
+            if d.low > 0 and d.own_low > 0.5
         ]
     return found
 

@@ -15,6 +15,7 @@ from fedaudit.audit.costs import load_learners, timed
 from fedaudit.audit.outlooks import Outlooks
 from fedaudit.errors import FedauditError
 from fedaudit.stats import Block, hash_order
+from fedaudit.stats.roc import Absent
 from fedaudit.types import Bools, Floats, Measured, Role, gap
 
 NO_SCORES = "no scores: too few rounds were seen, or none could be computed from them"
@@ -152,7 +153,8 @@ class Scores:
         whose = sight.subject
         names = None if whose is None else (whose[sets[0]], whose[sets[1]], whose[sets[2]])
         ids = sight.index[sets[0]], sight.index[sets[1]], sight.index[sets[2]]
-        return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names, ids)
+        own = str(sight.party[0]) if sight.model == "local" and len(sight.party) else ""
+        return Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names, ids, party=own)
 
     def threshold(self, sights: Sequence[Sight], attack: BaseAttack) -> float | None:
         """The threshold that an attack fixed on the adversary's own records, which are the same at all sights."""
@@ -173,6 +175,16 @@ class Scores:
     def blocks(self, sights: Sequence[Sight], attack: BaseAttack, party: str | None = None) -> list[Block]:
         """One block for each sight, without parties of which too little was observed."""
         return [self.block(sight, attack, party) for sight in sights if self.defined(sight, attack)]
+
+    def absent(self, sights: Sequence[Sight], attack: BaseAttack) -> list[Absent]:
+        """The parties that have no block, though the attack is judged on them."""
+        gone = [s for s in sights if s.model == "local" and len(s.party) and not self.defined(s, attack)]
+        return [
+            Absent(str(sight.party[0]), "unfit" if cannot_fit(sight, attack) else "unseen", int(members.sum()))
+            for sight in gone
+            if self.judged(sight, attack).any()
+            for members in [sight.of_role[Role.MEMBER]]
+        ]
 
     def epochs(self, sights: Sequence[Sight], attack: BaseAttack) -> float:
         """`cost.epochs`, as `costs` defines it."""

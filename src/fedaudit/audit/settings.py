@@ -439,11 +439,11 @@ class Settings:
 
 
 def calibrating(game: Game, panels: Sequence[Ints], fitted: bool = False) -> int:
-    """The smallest number of calibration records in any panel, without those that an attack is fitted on."""
+    """How many calibration records all panels have together, without those that an attack is fitted on."""
     role = game.truth.role
     sizes = [int((role[index] == Role.CALIBRATION.value).sum()) for index in panels]
     taken = [int(reference_half(game, index).sum()) if fitted else 0 for index in panels]
-    return min(size - used for size, used in zip(sizes, taken, strict=True))
+    return sum(sizes) - sum(taken)
 
 
 def reference_half(game: Game, index: Ints) -> Bools:

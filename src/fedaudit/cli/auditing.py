@@ -207,10 +207,11 @@ def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audi
     from fedaudit.files import refuse_links
     from fedaudit.results.document import Repeat
     from fedaudit.results.repeats import every_attack, spread_over
+    from fedaudit.results.run_errors import errors_of_run
     from fedaudit.types import Notice, gap
 
     found, missing = [Repeat(config.federation.seed, document.headlines)], list[Notice]()
-    results = [document.results]
+    results, folders = [document.results], [out]
     complete = document.run.ending == "complete"
     for seed in range(config.federation.seed + 1, config.federation.seed + repeats):
         if not complete:
@@ -228,13 +229,18 @@ def _repeat(document: "Document", config: Any, out: Path, repeats: int, run_audi
         if complete:
             found.append(Repeat(seed, again.headlines))
             results.append(again.results)
+            folders.append(out / f"seed-{seed}")
         else:
             missing.append(gap("repeat-left-out", seed=seed, status=status))
     # A finished run still holds the warnings of its last repeats.
     document = document.without(REPEATS).lacking(*missing)
     sure = float(document.run.config.get("audit", {}).get("confidence", 0.95))
+    errors = [errors_of_run(*run) for run in zip(folders, results, strict=True)] if len(results) > 1 else []
     told = replace(
-        document.run, repeats=found, over_runs=spread_over(found, sure), attacks_over_runs=every_attack(results)
+        document.run,
+        repeats=found,
+        over_runs=spread_over(found, sure, errors),
+        attacks_over_runs=every_attack(results, errors),
     )
     return replace(document, run=told)
 

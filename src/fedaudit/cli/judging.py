@@ -134,22 +134,26 @@ def table(
     from fedaudit.stats.wording import full_text
 
     runs: dict[str, results.Document] = {}
+    folders: dict[str, Path] = {}
     for folder in run_dirs:
         name = folder.resolve().name
         if [other.resolve() for other in run_dirs].count(folder.resolve()) > 1:
             raise FedauditError("same-run", f"{folder} is named twice", "Name each run once.")
-        runs[name if name not in runs else str(folder)] = results.load(folder)
-    found = rows(runs, measure or ())
+        name = name if name not in runs else str(folder)
+        runs[name], folders[name] = results.load(folder), folder
+    found = rows(runs, measure or (), folders)
     if not found:
         what = f"no attack of these runs has {' or '.join(measure or ['a figure'])}"
         raise FedauditError("unknown-metric", what, "Try --measure auc.")
     cells = [("attack", "seen by", "measure", "configuration", "runs", "value")]
     for row in found:
         place = f"{row.vantage}, {row.model}"
-        said = full_text(row.estimate.name, row.estimate)
+        said = f"{'* ' if row.quoted else ''}{full_text(row.estimate.name, row.estimate)}"
         cells.append((clean(row.attack), place, row.estimate.name, clean(row.configuration), str(row.runs), said))
     for line in aligned(cells):
         show(line)
+    if any(row.quoted for row in found):
+        show("* as the verdict quotes it: the interval pays for what it was chosen from")
     write_file(csv, as_csv(found))
 
 
@@ -184,8 +188,9 @@ def score(
 ) -> None:
     """The statistics alone, on scores of your own: AUC and TPR at fixed FPR, with intervals; epsilon on request.
 
-    Half of the non-members (chosen by a hash of their id, so the order of rows does not matter) set the thresholds,
-    the other half measure the realised FPR. Higher scores must mean "member".
+    The AUC compares members with all non-members. For a TPR, half of the non-members (chosen by a hash of their id, so
+    the order of rows does not matter) set the threshold, and the other half measure the FPR. Higher scores must mean
+    "member".
 
     The scores.parquet of a run says itself who set thresholds and who was reported on: name an attack of it, and what
     comes out is what its results.json says.
@@ -511,11 +516,12 @@ def say_comparison(found: "Comparison") -> None:
 
     for row in found.rows:
         console.print(f"\n{'* ' if row.best else ''}[bold]{escape(row.run)}[/bold]  {escape(row.defences)}")
-        show(f"    verdict              {', '.join(f'{who}: {grade}' for who, grade in row.grades.items()) or ABSENT}")
+        for line in row.verdict:
+            console.print(escape(f"    {line}"))
         show(f"    accuracy             {row.accuracy.text() if row.accuracy else ABSENT}")
         show(f"    TPR at 1 % FPR       {row.risk.text() if row.risk else ABSENT}")
         if row.whose:
-            show(f"      of {row.whose}")
+            console.print(escape(f"      of {row.whose}"))
         show(f"    epsilon              {_epsilon(row)}")
         if row.per_person:
             show(f"      per person: {row.per_person.text}")

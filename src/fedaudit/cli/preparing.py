@@ -104,7 +104,7 @@ def plan(
     from fedaudit.cli.planning import expected_of, plan_of
     from fedaudit.cli.planning import plan as planned
 
-    lines: list[str] = []
+    lines, foreseen = list[str](), list[str]()
     if config is not None:
         from fedaudit.config.schema import load_config
         from fedaudit.questions import every
@@ -114,16 +114,16 @@ def plan(
             what = "CONFIG says how many records there are, and at which rates"
             raise FedauditError("plan", what, "Leave out the numbers, or CONFIG.")
         staged = stage(load_config(config, set_ or ()))
-        tables, lines = plan_of(staged), expected_of(staged, build(staged))
-        for line in lines:
-            console.print(escape(line))
-        for question in every().values():
-            for line in question.foreseen(staged.ground, lambda: defend(staged, build(staged))):
-                console.print(escape(line))
+        found, lines = plan_of(staged), expected_of(staged, build(staged))
+        foreseen = [
+            line
+            for question in every().values()
+            for line in question.foreseen(staged.ground, lambda: defend(staged, build(staged)))
+        ]
     elif set_:
         raise FedauditError("plan", "--set changes a configuration, and none is given", "Give CONFIG.")
     elif members and nonmembers and calibration:
-        tables = planned(members, calibration, nonmembers, fpr, rounds, parties, confidence)
+        found = planned(members, calibration, nonmembers, fpr, rounds, parties, confidence)
     else:
         given = {"members": members, "nonmembers": nonmembers, "calibration": calibration}
         missing = next(name for name, number_of in given.items() if not number_of)
@@ -131,11 +131,22 @@ def plan(
         if not (members or nonmembers or calibration):
             what = "nothing says how large the audit is to be"
         raise FedauditError("plan", what, "Give CONFIG, or --members, --nonmembers and --calibration.")
-    plain = [{"title": title, "rows": [asdict(row) for row in rows]} for title, rows in tables]
-    if printed_as_json({"schema": 1, "tables": plain, "expected": lines}):
+    tables = [{"title": title, "rows": [asdict(row) for row in rows]} for title, rows in found.tables]
+    counts = [asdict(each) for each in found.counts]
+    if printed_as_json({"schema": 1, "first": found.first, "counts": counts, "tables": tables, "expected": lines}):
         return
-    console.print("Calibration non-members needed for a value, for a lower end, and for a limit to be crossed:")
-    for title, rows in tables:
+    console.print(escape(found.first), highlight=False)
+    if found.counts:
+        show_table(
+            [("party", "trained on", "to report on", "to set thresholds"), *(each.cells() for each in found.counts)]
+        )
+    console.print(
+        "\nFor each risk: calibration non-members needed for a value, for a lower end above 0, and for a limit to be "
+        "crossed; and the smallest true risk that is visible four times in five:"
+    )
+    for title, rows in found.tables:
         console.print(f"\n{escape(title)}", end="")
         titles = ("risk", "value", "lower end", "limit", "smallest visible risk")
         show_table([titles, *(row.cells() for row in rows)])
+    for line in (*lines, *foreseen):
+        console.print(escape(line))

@@ -65,7 +65,7 @@ def imported(name: str, code: str) -> Any:
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
-        todo = "Check the name, and put the module beside the configuration, or install it."
+        todo = "Check the name, and put the module beside the configuration or into the current folder, or install it."
         raise FedauditError(code, f"cannot import {name!r}: {error}", todo) from None
     except OF_OTHERS as error:  # what it says may quote data
         what = f"cannot import {name!r}: the module raised {type(error).__name__}"

@@ -74,14 +74,13 @@ IDLE_KEYS = {
     ("algorithm", "fedsgd"): ("local_epochs", "batch_size", "optimizer", "server_lr"),
 }
 UNWRITTEN = {"coins": False, "server_lr": 1.0}  # defaults, which are not written down
-# Keys that have an effect under one choice only.
+# Keys that have an effect under one choice only. (`fresh` has one wherever the game is about people: see `Config`.)
 KEYS_OF = {
     "beta": ("partition", "dirichlet"),
     "column": ("partition", "column"),
     "member_subjects": ("partition", "subjects"),
     "nonmember_subjects": ("partition", "subjects"),
     "held_out": ("partition", "subjects"),
-    "fresh": ("partition", "subjects"),
 }
 
 
@@ -92,6 +91,9 @@ def _unwritten(name: str, value: Any) -> bool:
     return name in UNWRITTEN and value == default and same_kind
 
 
+NOTHING_LEFT = "members + nonmembers must leave a part for calibration (their sum below 1)"
+
+
 class FederationSection(Section):
     """[federation] who trains, and how. Fractions are of each party's records; the rest is used to calibrate
     thresholds.
@@ -99,6 +101,8 @@ class FederationSection(Section):
     partition = "iid" | "dirichlet" (with beta) | "column" (with column = "label", "subject" or an attribute) |
     "subjects" (a game about people, each of whom lies in one party: member_subjects and nonmember_subjects are
     fractions of the people, fresh the share of a person's records that the adversary has and nobody trains on).
+    With partition = "column" and audit.unit = "subject" the game is about people, too: each stays where the column
+    says, members and nonmembers are fractions of a party's people, and fresh may be set.
     Where the data say whose a record is, fractions are of people, and a person has one role in all parties: no record
     of somebody who was trained on counts as an outsider's. split_subjects = true deals records out one by one.
     With partition = "subjects", it scatters a person's records over the parties, none in two.
@@ -116,9 +120,15 @@ class FederationSection(Section):
         None,
         description='partition "column": label, subject or an attribute; parties are named after its values',
     )
-    members: Fraction = Field(0.3, description="the fraction of its records (people) that a party trains on")
-    nonmembers: Fraction = Field(
-        0.3, description="the fraction that is held out and reported on; the rest sets thresholds"
+    members: Fraction | None = Field(
+        None,
+        description="the fraction of its records (people) that a party trains on; not set: 0.3, or 0.6 where there are "
+        "fewer than 1,000 in all",
+    )
+    nonmembers: Fraction | None = Field(
+        None,
+        description="the fraction that is held out and reported on; the rest sets thresholds; not set: 0.3, or 0.15 "
+        "where there are fewer than 1,000 in all",
     )
     member_subjects: Fraction | None = Field(
         None, description='partition "subjects": the fraction of subjects that are trained on'
@@ -191,8 +201,8 @@ class FederationSection(Section):
 
     @model_validator(mode="after")
     def _calibration_is_left(self) -> "FederationSection":
-        if self.members + self.nonmembers >= 1:
-            raise ValueError("members + nonmembers must leave a part for calibration (their sum below 1)")
+        if (self.members or 0.0) + (self.nonmembers or 0.0) >= 1:
+            raise ValueError(NOTHING_LEFT)
         if (self.member_subjects or 0) + self.outsiders >= 1:
             second = "held_out" if self.nonmember_subjects is None else "nonmember_subjects"
             raise ValueError(f"member_subjects + {second} must leave subjects for calibration (their sum below 1)")
@@ -202,6 +212,13 @@ class FederationSection(Section):
                 "partition = 'subjects' for one coin a person"
             )
         return self
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """The fractions that are trained on and reported on, once the data have decided what is not set."""
+        assert self.members is not None
+        assert self.nonmembers is not None
+        return self.members, self.nonmembers
 
     @property
     def step(self) -> float:
@@ -391,10 +408,20 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _people_need_their_partition(self) -> "Config":
-        if self.audit.unit == "subject" and self.federation.partition != "subjects":
-            raise ValueError("audit.unit = 'subject' needs federation.partition = 'subjects'")
-        if self.audit.unit == "record" and self.federation.fresh is not None:
-            raise ValueError("federation.fresh has no effect when audit.unit is 'record': remove it")
+        federation, people = self.federation, self.decided().audit.unit == "subject"
+        if federation.fresh is not None and not people:
+            unit = "'record': remove it" if self.audit.unit else "not 'subject': set that, or remove fresh"
+            raise ValueError(f"federation.fresh has no effect when audit.unit is {unit}")
+        if not people or federation.partition == "subjects":
+            return self
+        if federation.partition != "column":
+            raise ValueError(
+                "audit.unit = 'subject' needs federation.partition = 'subjects' (people are dealt out to the parties) "
+                "or 'column' (the data say in which party they are)"
+            )
+        if federation.split_subjects or federation.coins:
+            key = "split_subjects" if federation.split_subjects else "coins"
+            raise ValueError(f"federation.{key} and audit.unit = 'subject' need federation.partition = 'subjects'")
         return self
 
     @model_validator(mode="after")
@@ -421,6 +448,12 @@ class Config(Section):
     def splitting(self, people: bool | None) -> "Config":
         """The same with `split_subjects` decided, or, where records are nobody's, without it."""
         return self.model_copy(update={"federation": self.federation.model_copy(update={"split_subjects": people})})
+
+    def sharing(self, members: float | None, nonmembers: float | None) -> "Config":
+        """The same with these shares where none are set."""
+        usual, federation = {"members": members, "nonmembers": nonmembers}, self.federation
+        unset = {name: share for name, share in usual.items() if getattr(federation, name) is None}
+        return self.model_copy(update={"federation": federation.model_copy(update=unset)})
 
     def asking(self, unit: Literal["record", "subject"] | None, fresh: float | None) -> "Config":
         """The same with the unit of the game decided, and which records of people the adversary has."""

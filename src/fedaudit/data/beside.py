@@ -193,6 +193,7 @@ def only(game: Game, kept: Bools) -> Game:
         owner=(np.cumsum(kept) - 1)[old.owner[shown]],
         subject=None if old.subject is None else old.subject[kept],
         held_by=None if old.held_by is None else {name: held[kept] for name, held in old.held_by.items()},
+        has=None if old.has is None else old.has[kept],
     )
     return replace(game, candidates=candidates, truth=Truth(candidates.id, game.truth.role[kept]))
 

@@ -3,11 +3,12 @@
 As features they let a model know people by their number; and if no column says whom a record belongs to, one person's
 records are trained on and held out. A column is taken for an id by its name or by how it repeats.
 
-By its name: it says whose the record is (patient, person, user, subject, household, or id; also patient_id, PatientID,
-user-no) and has more than two values; or it ends in `id` (visit_id) and has more than 100 values, or another in every
-row. Names such as patient_age or household_income say something else.
+By its name: it says whose the record is (patient, person, user, subject, household, mrn, ssn or id; also patient_id,
+PatientID, user-no) and has more than two values; or it ends in `id` (visit_id) and has more than 100 values, or another
+in every row. Names such as patient_age or household_income say something else.
 
-By how it repeats: whole numbers, or words, of which all this is true:
+By how it repeats: whole numbers of which every row has another, in more than 100 rows; or whole numbers, or words, of
+which all this is true:
 - There are more than 100 different ones, each in 2 to 20 rows on average, and none in very many: the commonest tenth
   has a third of the rows at most. Ages and years have fewer values, codes and postcodes have common ones.
 - What stands beside it goes with the value and not with its size: in some other column, rows of one value are clearly
@@ -25,6 +26,11 @@ from fedaudit.errors import FedauditError
 from fedaudit.types import Floats, Ints
 
 WHOSE = {"patient", "person", "user", "subject", "household"}
+ALONE = WHOSE | {
+    "id",
+    "mrn",
+    "ssn",
+}  # a column of that name holds ids; the last two: of medical records, social security
 NUMBER = {"id", "no", "nr", "nbr", "num", "number", "key", "code"}  # what follows them where the column holds ids
 MANY = 100  # values: more are names, not kinds
 ROWS = (2, 20)  # of one value, on average
@@ -40,7 +46,7 @@ def found(columns: Mapping[str, Column], beside: Mapping[str, Column], subject: 
     What is a person's own, such as a date of birth, repeats as often as the person's id. So where people are known, by
     declaration or because a column with more values has been taken for an id, one row of each is looked at.
     """
-    by_name = [name for name, column in columns.items() if named_like_an_id(name, column)]
+    by_name = [name for name, column in columns.items() if named_like_an_id(name, column) or in_every_row(column)]
     known = [*filter(None, [subject]), *by_name]
     for name in known:
         beside = _one_row_each(name, beside)
@@ -69,7 +75,7 @@ def named_like_an_id(name: str, column: Column) -> bool:
 
 def says_whose(name: str) -> bool:
     words = _words(name)
-    alone = len(words) == 1 and words[0] in WHOSE | {"id"}
+    alone = len(words) == 1 and words[0] in ALONE
     return alone or (len(words) > 1 and words[-1] in NUMBER and not WHOSE.isdisjoint(words))
 
 
@@ -81,6 +87,20 @@ def _words(name: str) -> list[str]:
 
 
 # ------------------------------------------------------------------ by how it repeats
+
+
+def in_every_row(column: Column) -> bool:
+    """Does every row have another whole number? What is measured repeats, or has fractions."""
+    try:
+        numbers = column.numbers
+    except FedauditError:  # told of elsewhere
+        return False
+    if numbers is None:
+        return False
+    present = numbers[~column.missing]
+    return (
+        len(present) > MANY and len(np.unique(present)) == len(present) and bool((present == np.floor(present)).all())
+    )
 
 
 def _repeats(name: str, columns: Mapping[str, Column]) -> bool:

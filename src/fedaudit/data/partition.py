@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaudit.config.schema import FederationSection
+from fedaudit.config.schema import NOTHING_LEFT, FederationSection
 from fedaudit.data import subjects
 from fedaudit.data.records import contents
 from fedaudit.errors import FedauditError, suggest
@@ -18,7 +18,13 @@ LABEL, SUBJECT = "label", "subject"  # columns that are no attributes
 DOCUMENT = "document"  # the attribute, and the session, of records that are parts of one text
 FEW_PEOPLE = "few-people"  # the code of what is said then
 LEAST = 10  # records of a party: fewer cannot be split into members and two kinds of non-members
+UNKNOWN = -1  # the code of an attribute that a record lacks
 LONGEST = 60  # characters of a value that names a party
+# Members and evaluation non-members, where nothing is set. An audit of a model that was trained on a third of the data
+# says little about one that is trained on all of them, and most of all where they are few. With fewer than FEW records
+# no split could show much at a FPR of 1 % (a lower end takes 368 that set thresholds), so nothing is lost there by
+# training on more; what can be shown at 5 % and by the AUC is nearly the same (`stats.plan`; docs/start-csv.md).
+SHARES, SHARES_OF_FEW, FEW = (0.3, 0.3), (0.6, 0.15), 1000
 
 Parts = dict[str, Ints]  # the rows that each party holds, by its name
 
@@ -28,13 +34,15 @@ def build(dataset: Dataset, federation: FederationSection, rng: np.random.Genera
     records, parties = dataset.records, federation.parties
     if dataset.session == DOCUMENT and federation.split_subjects and unit == "record":
         return _whole_documents(dataset, federation, rng)
-    if dataset.holder is not None and unit != "subject":
+    if dataset.holder is not None and (unit != "subject" or federation.partition != "subjects"):
         what = f"{dataset.name} is a federation of its own, whose game is about its subjects"
         raise FedauditError("no-partition", what, 'Set federation.partition = "subjects", and no audit.unit.')
     if parties > len(records):
         what = f"{len(records)} records cannot be split among {parties} parties"
         raise FedauditError("empty-set", what, "Use fewer parties, or more data.")
     whole = records.subject is not None and not federation.split_subjects
+    if federation.partition == "column" and unit == "subject":
+        return game_about_people(dataset, federation, shares_of(federation, records), rng)
     if federation.partition == "subjects":
         assert federation.member_subjects is not None
         shares = federation.member_subjects, federation.outsiders
@@ -54,10 +62,10 @@ def build(dataset: Dataset, federation: FederationSection, rng: np.random.Genera
     else:
         parts = iid(records, parties, rng)
     if federation.coins:
-        return game_of_coins(records, parts, (federation.members, federation.nonmembers), rng)
+        return game_of_coins(records, parts, shares_of(federation, records), rng)
     if whole:
-        return game_of_people(records, parts, (federation.members, federation.nonmembers), rng)
-    return game(records, parts, federation.members, federation.nonmembers, rng)
+        return game_of_people(records, parts, shares_of(federation, records), rng)
+    return game(records, parts, *shares_of(federation, records), rng)
 
 
 def _whole_documents(dataset: Dataset, federation: FederationSection, rng: np.random.Generator) -> Game:
@@ -77,6 +85,23 @@ def _whole_documents(dataset: Dataset, federation: FederationSection, rng: np.ra
         raise FedauditError(FEW_PEOPLE, f"{what} for {federation.parties} parties", "Use fewer parties.") from None
     rows = replace(found.candidates.rows, subject=records.subject)
     return replace(found, candidates=replace(found.candidates, rows=rows, subject=records.subject))
+
+
+def shares_of(federation: FederationSection, records: Records) -> tuple[float, float]:
+    """What is trained on and reported on: as the configuration says, or as is usual for so many records; people, where
+    they are known and not split."""
+    people = None if federation.split_subjects else records.subject
+    many = len(records) if people is None else len(np.unique(people))
+    few = many < FEW and not federation.coins  # with coins half of what the shares add up to is trained on
+    members, nonmembers = SHARES_OF_FEW if few else SHARES
+    found = (
+        members if federation.members is None else federation.members,
+        nonmembers if federation.nonmembers is None else federation.nonmembers,
+    )
+    if sum(found) >= 1:
+        todo = f"Set federation.members and nonmembers: not set, they are {members:g} and {nonmembers:g} of these data."
+        raise FedauditError("fractions", NOTHING_LEFT, todo)
+    return found
 
 
 # ------------------------------------------------------------------ who holds what
@@ -117,6 +142,9 @@ def by_column(dataset: Dataset, parties: int, column: str) -> Parts:
     The parties bear the values' names. Those of people stay numbered: what people read names nobody.
     """
     values, rows, counts = np.unique(column_of(dataset.records, column), return_inverse=True, return_counts=True)
+    if column != LABEL and values.dtype.kind in "iu" and values[0] == UNKNOWN:
+        what = f"column {column!r} is empty in {counts[0]} of {len(rows)} records, and no party is known to hold them"
+        raise FedauditError("column-empty", what, "Fill it in, or take these records out of the file.")
     if len(values) < parties:
         raise FedauditError(
             "column-values",
@@ -141,9 +169,9 @@ def by_column(dataset: Dataset, parties: int, column: str) -> Parts:
 def _text(dataset: Dataset, column: str, value: float) -> str:
     """A value as it was written, in one line; with the name of its column if it is a number or a single letter."""
     known = dataset.values.get(column)
-    text = "unknown" if value == -1 and column != LABEL else f"{value:g}" if known is None else known[int(value)]
+    text = f"{value:g}" if known is None else known[int(value)]
     text = " ".join(text.split())[:LONGEST]
-    alone = len(text) > 1 and text != "unknown" and any(map(str.isalpha, text))
+    alone = len(text) > 1 and any(map(str.isalpha, text))
     return text if alone else f"{column} {text}"
 
 
@@ -164,7 +192,7 @@ def by_person(records: Records, parties: int, rng: np.random.Generator) -> Parts
 
 
 def column_of(records: Records, column: str) -> NDArray[Any]:
-    """`label`, `subject`, or one of the data set's attributes (unknown, -1, counts as a value)."""
+    """`label`, `subject`, or one of the data set's attributes."""
     known: dict[str, NDArray[Any]] = dict(records.attributes)
     if records.y.ndim == 1:
         known[LABEL] = records.y
@@ -246,7 +274,8 @@ def _one_role_each(why: str) -> FedauditError:
 def game_about_people(
     dataset: Dataset, federation: FederationSection, shares: tuple[float, float], rng: np.random.Generator
 ) -> Game:
-    """The unit is the subject (`data.subjects`), in one party or, with `split_subjects`, scattered over all of them."""
+    """The unit is the subject (`data.subjects`), in one party; where a column says it; or, with `split_subjects`,
+    scattered over all of them."""
     parties, session = federation.parties, dataset.session
     names = [party_name(number, parties) for number in range(parties)]
     if dataset.holder is not None:
@@ -260,14 +289,18 @@ def game_about_people(
     if not len(records):
         what = f"nobody in {dataset.name} has two {'records' if session is None else 'sessions'}"
         raise FedauditError("few-people", what, "Set federation.fresh = 0: the adversary then has the trained records.")
-    parts = iid(records, parties, rng) if scattered else by_person(records, parties, rng)
-    party = np.empty(len(records), dtype=f"U{len(names[-1])}")
+    if federation.partition == "column":
+        assert federation.column is not None
+        parts = by_column(replace(dataset, records=records), parties, federation.column)
+        names = list(parts)
+    else:
+        parts = iid(records, parties, rng) if scattered else by_person(records, parties, rng)
+    party = np.empty(len(records), dtype=f"U{max(map(len, names))}")
     for name, part in parts.items():
         party[part] = name
     people, person = subjects.people(records)
-    home = np.zeros(len(people), np.int64)
-    if not scattered:
-        home[person] = np.searchsorted(names, party)
+    held = np.stack([np.bincount(person[part], minlength=len(people)) for part in parts.values()])
+    home = np.zeros(len(people), np.int64) if scattered else held.argmax(axis=0)
     if federation.coins:
         strata = [np.flatnonzero(home == number) for number in range(1 if scattered else parties)]
         role_of = flipped(strata, len(people), sum(shares), rng)
@@ -279,7 +312,7 @@ def game_about_people(
         _no_empty_set(where, role_of[home == number], "`member_subjects` and `nonmember_subjects`", "subjects")
     kept = subjects.kept_for_the_adversary(records, session, fresh, rng) if fresh else None
     found = subjects.game_about(records, party, role_of, kept, scattered, rng)
-    if found.parties != names:
+    if found.parties != sorted(names):
         what = f"{len(names) - len(found.parties)} of {len(names)} parties have nothing to train on"
         raise FedauditError("empty-set", what, "Use fewer parties, more data, or a larger federation.member_subjects.")
     return found
@@ -362,6 +395,20 @@ def reserve(records: Records, share: float, rng: np.random.Generator) -> tuple[R
     count = int(np.searchsorted(np.cumsum(sizes[order]), share * len(records))) + 1
     own = np.isin(names, unique[order[:count]])
     return records.take(~own), records.take(own)
+
+
+def in_several(game: Game) -> tuple[int, int] | None:
+    """How many people have records in more than one party, and how many there are; None: nothing says who is who."""
+    candidates = game.candidates
+    if candidates.unit == "subject":
+        held = candidates.held_by or {}
+        return int((np.sum(list(held.values()), axis=0) > 1).sum()) if held else 0, len(candidates)
+    if (whose := candidates.subject_number) is None:
+        return None
+    party = np.unique(candidates.party, return_inverse=True)[1]
+    pairs = np.unique(np.stack([whose, party]), axis=1)
+    counts = np.bincount(pairs[0])
+    return int((counts > 1).sum()), len(counts)
 
 
 # ------------------------------------------------------------------ fair coins

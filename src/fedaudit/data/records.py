@@ -77,13 +77,27 @@ def classes_of(records: Records) -> int:
     return highest + 1
 
 
+def _instead(x: NDArray[Any], y: NDArray[Any]) -> str:
+    """What works where several targets of a record do not."""
+    if y.ndim == 2 and y.shape[1] == 1:
+        return "Give y[:, 0]: one value a record."
+    if y.ndim == 2:
+        return (
+            "Give one value a record, or a class for each position of x: (records, positions). Several labels are "
+            "audited one at a time: y[:, 0] with the outputs of that label alone."
+        )
+    return (
+        "Give one value a record. Classes of pixels are classes of positions: x as (records, pixels, channels), y as "
+        "(records, pixels), and a model that answers (records, pixels, classes), by its forward hook."
+    )
+
+
 def _check_shapes(
     name: str, x: NDArray[Any], y: NDArray[Any], columns: Mapping[str, NDArray[Any] | None], regression: bool
 ) -> None:
     at_positions = y.ndim == 2 and y.shape[1:] == x.shape[1:2] and y.shape[1] > 1 and not regression
     if y.ndim != 1 and not at_positions:
-        todo = "Give one value a record, or a class for each position of x: (records, positions)."
-        raise FedauditError("shape", f"{name}: y has shape {y.shape}, x has {x.shape}", todo)
+        raise FedauditError("shape", f"{name}: y has shape {y.shape}, x has {x.shape}", _instead(x, y))
     for column, values in columns.items():
         if values is not None and values.ndim != 1:
             raise FedauditError("shape", f"{name}: {column} has shape {values.shape}", "Give one value a record.")

@@ -7,23 +7,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaudit.data.datasets import array, read
 from fedaudit.data.records import arranged
 from fedaudit.errors import FedauditError
 from fedaudit.types import Candidates, Game, Ints, Records, Role, Strings, Truth
 
 
 def set_aside(
-    x: NDArray[Any],
-    y: NDArray[Any],
+    x: Any,
+    y: Any = None,
     *,
     party: str = "party",
     evaluation: float = 0.2,
     calibration: float = 0.2,
     seed: int = 0,
-    id: NDArray[Any] | None = None,
-    subject: NDArray[Any] | None = None,
+    id: NDArray[Any] | str | None = None,
+    subject: NDArray[Any] | str | None = None,
 ) -> tuple[Records, Game]:
     """What this party may train on (`.x`, `.y`), and the game that audits it.
+
+    x and y are arrays, tensors or columns. Without y, x is a dataset or a loader of torch or Hugging Face, without
+    augmentation (`data.datasets`); `id` and `subject` may then be names of columns.
 
     Integers in x are taken for tokens and stay whole; give features as floats (or bytes, or bits): they become float32.
     y has a label for each record, or one for each of its positions (-100: nothing is predicted there).
@@ -37,7 +41,14 @@ def set_aside(
             f"evaluation {evaluation:g} and calibration {calibration:g} must be above 0 and leave records to train on"
         )
         raise FedauditError("fractions", what, "Choose, for example, 0.2 and 0.2.")
-    records, _ = identified(party, x, y, id, subject)
+    if y is None:
+        found = read(party, x, [name for name in (id, subject) if isinstance(name, str)])
+        x, y = found.x, found.y
+        id, subject = (found.named[own] if isinstance(own, str) else own for own in (id, subject))
+    elif isinstance(id, str) or isinstance(subject, str):
+        what = f"{party}: id and subject name columns of a dataset, and arrays are given"
+        raise FedauditError("dataset", what, "Give an array with one name for each record.")
+    records, _ = identified(party, array(x), array(y), id, subject)
     place = _places(records.id if records.subject is None else records.subject, seed)
     role = np.where(place < calibration, Role.CALIBRATION.value, Role.MEMBER.value)
     role = np.where((place >= calibration) & (place < calibration + evaluation), Role.EVALUATION.value, role)

@@ -9,9 +9,15 @@ A candidate is a subject, and its rows are the records of the subject that the a
    training tells members from non-members.
 4. Records of one session are nearly the same, so that a session is kept, or trained on, as a whole.
 
+5. People are dealt out to the parties, or stay where their records are (partition "column"). Somebody with records in
+   two parties is one person: it has one role in both, is looked for in the models of both, and counts once in what both
+   together show.
+
 Who has a single record, or a single session, cannot both be trained on and have a fresh one. Such subjects are left out
 on both sides.
 """
+
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -26,8 +32,9 @@ SEVERAL = "several"  # the party of a subject with records in more than one
 def no_subjects() -> FedauditError:
     return FedauditError(
         "no-subjects",
-        'partition = "subjects" needs records with subjects',
-        "Use data with subjects (npz: subject_key), or another partition.",
+        "an audit about people needs to know whose each record is, and the data do not say it",
+        "Name the column that does (table: data.subject, npz: data.subject_key), or use another partition and no "
+        "audit.unit.",
     )
 
 
@@ -76,22 +83,31 @@ def game_about(
     records: Records, party: Strings, role_of: Strings, kept: Bools | None, scattered: bool, rng: np.random.Generator
 ) -> Game:
     """`role_of`: of each subject, in the order of their names. `kept`: the records that nobody may train on; None: the
-    adversary has the trained ones."""
+    adversary has the trained ones. `scattered`: nobody is any party's own."""
     names, person = people(records)
     everything = np.ones(len(records), bool)
     trained_on = everything if kept is None else ~kept  # or would be, if its subject were a member
     shown = capped(person, everything if kept is None else kept, rng)
     member = (role_of == Role.MEMBER.value)[person]
     holds = {name: _any(person[trained_on & (party == name)], len(names)) for name in np.unique(party).tolist()}
-    used, rows = trained_on & member, records.take(shown)
-    if scattered:  # somebody may be asked about in several parties, and is one person all the same
-        home = np.full(len(names), SEVERAL)
-        candidates = Candidates("subject", names, home, rows, person[shown], subject=names, held_by=holds)
+    used, rows, has = trained_on & member, records.take(shown), np.bincount(person)
+    most = np.array(list(holds))[np.stack([*_counts(person, party, trained_on, holds)]).argmax(axis=0)]
+    if scattered or any_in_several(holds):  # asked about in several parties, and one person all the same
+        home = np.full(len(names), SEVERAL) if scattered else most
+        candidates = Candidates("subject", names, home, rows, person[shown], subject=names, held_by=holds, has=has)
     else:
-        home = np.empty(len(names), party.dtype)
-        home[person] = party
-        candidates = Candidates("subject", names, home, rows, person[shown])
+        candidates = Candidates("subject", names, most, rows, person[shown], has=has)
     return Game(candidates, Truth(names, role_of), TrainedRecords(records.take(used), party[used]))
+
+
+def _counts(person: Ints, party: Strings, trained_on: Bools, parties: Iterable[str]) -> Iterator[Ints]:
+    """For each party, how many of everybody's records it trains on, or would."""
+    for name in parties:
+        yield np.bincount(person[trained_on & (party == name)], minlength=int(person.max()) + 1)
+
+
+def any_in_several(holds: Mapping[str, Bools]) -> bool:
+    return bool((np.sum(list(holds.values()), axis=0) > 1).any())
 
 
 def _any(person: Ints, count: int) -> Bools:
@@ -128,7 +144,16 @@ def game_of_holders(
         shown = _as_many_trained(person, shown, held, rng)
     holds = {name: ~member | _any(person[holder == number], len(names)) for number, name in enumerate(party_name)}
     home = np.full(len(names), SEVERAL)
-    candidates = Candidates("subject", names, home, records.take(shown), person[shown], subject=names, held_by=holds)
+    candidates = Candidates(
+        "subject",
+        names,
+        home,
+        records.take(shown),
+        person[shown],
+        subject=names,
+        held_by=holds,
+        has=np.bincount(person),
+    )
     training = TrainedRecords(records.take(held), np.array(party_name)[holder[held]])
     return Game(candidates, Truth(names, role_of), training)
 

@@ -17,15 +17,16 @@ from pydantic import Field
 
 from fedaudit.config.registry import DATA, DataOptions
 from fedaudit.data.cells import Column, named, read_columns, rows
-from fedaudit.data.ids import MANY, named_like_an_id, says_whose
+from fedaudit.data.ids import MANY, in_every_row, named_like_an_id, says_whose
 from fedaudit.data.ids import found as looking_like_ids
 from fedaudit.data.records import dataset, standardised
 from fedaudit.errors import FedauditError
 from fedaudit.toml import toml
-from fedaudit.types import Bools, Dataset, Floats, Ints, Notice, Strings, notice
+from fedaudit.types import Bools, Dataset, Floats, Ints, Notice, Strings, notice, warning
 
 LARGEST = float(np.finfo(np.float32).max)  # of a number that is learnt from
 MAX_VALUES = MANY  # of a column of words, too
+FAR = 100  # times the range of all others: a number so far off is a mistake
 
 
 class Kind(Enum):
@@ -178,7 +179,7 @@ class _Feature:
     values: Floats
     filled: int = 0  # cells that were empty
     commas: bool = False  # were they read as decimal points?
-    numbered: bool = False  # does every row have another whole number?
+    flattened: int = 0  # rows, counted from 1, of the cells beside which all others become alike
 
 
 def _called(name: str, column: Column, feature: _Feature) -> list[str]:
@@ -198,8 +199,8 @@ def _notices(file: str, features: Mapping[str, _Feature]) -> list[Notice]:
         found.append(notice("cells-filled", file=file, cells=filled))
     if commas := [name for name, feature in features.items() if feature.commas]:
         found.append(notice("decimal-commas", file=file, columns=commas))
-    if numbered := [name for name, feature in features.items() if feature.numbered]:
-        found.append(notice("numbered-column", file=file, columns=numbered))
+    if flattened := {name: feature.flattened for name, feature in features.items() if feature.flattened}:
+        found.append(warning("cell-flattens", file=file, rows=flattened))
     return found
 
 
@@ -222,10 +223,11 @@ def _features(columns: Mapping[str, Column], options: TableOptions, ids: Collect
 
 def _undeclared(name: str, column: Column, options: TableOptions) -> Unfit:
     """An id; `todo` is the line that declares it, unless another column is declared already."""
-    in_every_row = column.different == len(column)
+    each_another = column.different == len(column)
     how = "is named like an id" if named_like_an_id(name, column) else "repeats like an id"
+    how = how if "named" in how or not in_every_row(column) else "has another whole number in every row"
     what = f"{column.where} {how}, and nothing says what it is: people would be known by it, and stand on both sides"
-    if in_every_row and not says_whose(name):
+    if each_another and not says_whose(name):
         return Unfit(Kind.ID, what, "" if options.id else f"id = {toml(name)} (it names the row)")
     return Unfit(Kind.ID, what, "" if options.subject else f"subject = {toml(name)} (it says whose record it is)")
 
@@ -242,13 +244,19 @@ def _feature(column: Column, options: TableOptions) -> _Feature:
     if len(endless := np.flatnonzero(np.abs(numbers) > LARGEST)):
         what = f"{column.where} is infinite, or too large to learn from, in {rows(endless)}"
         raise Unfit(Kind.WRONG, what, "Correct these cells, or empty them and set data.impute.")
-    different = len(np.unique(numbers)) == len(numbers) > MAX_VALUES
-    numbered = different and bool((numbers == np.floor(numbers)).all())
     if len(empty):
         middle = np.nanmedian(numbers) if options.impute == "median" else np.nanmean(numbers)
         numbers = np.where(column.missing, middle, numbers)
     values = (standardised(numbers) if options.scale else numbers)[:, None]
-    return _Feature(values, len(empty), column.has_decimal_commas, numbered)
+    return _Feature(values, len(empty), column.has_decimal_commas, _flattens(numbers))
+
+
+def _flattens(numbers: Floats) -> int:
+    """The row, counted from 1, of a number so far off that all others become alike when it is scaled; 0: none is."""
+    far = int(np.argmax(np.abs(numbers - np.median(numbers))))
+    others = np.delete(numbers, far)
+    spread = float(np.ptp(others)) if len(others) else 0.0
+    return far + 1 if spread > 0 and abs(numbers[far] - np.median(numbers)) > FAR * spread else 0
 
 
 def _one_hot(column: Column) -> Floats:

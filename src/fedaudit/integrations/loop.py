@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self, Unpack
@@ -29,6 +30,7 @@ from torch import nn
 from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import AuditOptions, Model, audited, in_python, not_audited
+from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model
 from fedaudit.integrations.plain import matched, numpy_state
 from fedaudit.report.html import write
 from fedaudit.results.document import REPORT, Document, save
@@ -55,16 +57,18 @@ def record(
         if forward is not None and not callable(forward):
             raise FedauditError("bad-value", "forward=... cannot be called", "Give a function of (model, x).")
         session = audited(model, game, out=out, rounds=rounds, **options)
-        return Recording(session, session.results_in or Path(out), model if isinstance(model, nn.Module) else None)
+        start = model if isinstance(model, nn.Module) else None
+        return Recording(session, session.results_in or Path(out), start, options.get("sends", "weights"))
 
 
 class Recording:
     """Call `observe` at the end of every round. Errors of the audit do not reach the loop, unless `strict` is set."""
 
-    def __init__(self, session: Session, out: Path, start: nn.Module | None):
+    def __init__(self, session: Session, out: Path, start: nn.Module | None, sends: Sends = "weights"):
         assert session.auditor is not None
         assert session.auditor.task is not None
-        self.session, self.game, self.out = session, session.auditor.game, out
+        self.session, self.game, self.out, self.sends = session, session.auditor.game, out, sends
+        self.task = session.auditor.task
         self.like, self.base = session.auditor.task.initial(0), session.auditor.task.base
         # The global model that the next round starts from.
         self.model = None if start is None else self._matched(start, "the model")
@@ -78,7 +82,8 @@ class Recording:
         model: nn.Module | Mapping[str, Any],
         updates: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """The global model after the round, and each party's model as it was sent (its weights, not the change).
+        """The global model after the round, and each party's model as it was sent: its weights, or, where `record` was
+        given sends="changes", their change.
 
         Round 0 is the model that the first round starts from or, after a restart, the next one. It need not be given
         when `record` was given a module with these weights.
@@ -106,16 +111,24 @@ class Recording:
                 f"The parties of the game are: {', '.join(self.game.parties)}.",
                 where=f"round {round}",
             )
-        sent = {}
+        states = {party: self._matched(update, f"round {round}, {party}") for party, update in updates.items()}
+        if before is None:
+            if states:
+                self.session.gap(gap("start-unknown", round=round))
+            before, states = UNSEEN, {}
         assert self.session.auditor is not None
         seconds = an_epoch(elapsed, self.session.auditor.settings.local_epochs) / max(len(updates), 1)
-        for party, update in updates.items():
-            state = self._matched(update, f"round {round}, {party}")
-            sent[party] = Trained(state, len(self.game.members(party)), seconds)
-        if before is None and sent:
-            self.session.gap(gap("start-unknown", round=round))
-            sent = {}
-        self.session.observe(Round(round, before or UNSEEN, sent, made))
+        sent: dict[str, Trained] = {}
+        for party, state in states.items():
+            members, model = self.game.members(party), added(before, state) if self.sends == "changes" else state
+            sent[party] = Trained(model, len(members), seconds)
+            try:
+                check_model(before, model, task=self.task, members=members, sends=self.sends)
+            except NoModelError as error:
+                sent[party] = replace(sent[party], is_model=False)
+                told = {"round": round, "party": party, "why": error.what, "todo": error.todo}
+                self.session.gap(gap("no-model", **told))
+        self.session.observe(Round(round, before, sent, made))
 
     def _matched(self, model: nn.Module | Mapping[str, Any], where: str) -> State:
         state = model.state_dict() if isinstance(model, nn.Module) else model

@@ -42,9 +42,10 @@ from fedaudit.data.game_file import load_game
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.claims import ledger_of_svt, of_svt, write_claim
 from fedaudit.integrations.options import AuditOptions, PartyOptions, audited, open_session
+from fedaudit.integrations.outgoing import Sends
 from fedaudit.integrations.party import OwnShelf, Reaction, Refused, Seat, SelfAudit, Watch
 from fedaudit.integrations.plain import numpy_state
-from fedaudit.integrations.recorder import Recorder, Reply, added
+from fedaudit.integrations.recorder import Recorder, Reply
 from fedaudit.session.session import Session
 from fedaudit.types import Game, State, Vantage, gap, notice
 
@@ -171,10 +172,11 @@ class PartyFilter(DXOFilter):  # type: ignore[misc]
         index = came.round or admitted.watch.session.last + 1
 
         def leaves(watch: Watch) -> State:
-            sent = watch.matched(numpy_state(dxo.data), f"round {index}")
-            return added(admitted.received, sent) if dxo.data_kind == DataKind.WEIGHT_DIFF else sent
+            return watch.matched(numpy_state(dxo.data), f"round {index}")
 
-        return self._audit.release(seat, admitted, index, leaves, elapsed=time.perf_counter() - came.clock)
+        sends: Sends = "changes" if dxo.data_kind == DataKind.WEIGHT_DIFF else "weights"
+        elapsed = time.perf_counter() - came.clock
+        return self._audit.release(seat, admitted, index, leaves, sends=sends, elapsed=elapsed)
 
     def _own_game(self, site: str, local: Path) -> Game:
         if self._game is None:

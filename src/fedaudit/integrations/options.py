@@ -23,6 +23,7 @@ from fedaudit.data.records import classes_of
 from fedaudit.data.set_aside import joined
 from fedaudit.errors import FedauditError, suggest
 from fedaudit.files import refuse_foreign, refuse_links
+from fedaudit.integrations.outgoing import Sends, checked_sends
 from fedaudit.integrations.plain import OFFERED, PlainTask, is_plain
 from fedaudit.learn.models.own import factory_of
 from fedaudit.learn.tasks import Exchanged, Forward, TorchTask, answer, module_of, with_forward
@@ -53,7 +54,8 @@ class PartyOptions(TypedDict, total=False):
     from it; strict: a fault of the audit stops the training; forward: `forward(model, x)` says how a model is asked
     that takes several inputs, or answers with a tuple or a dict; exchanged: what is exchanged, where that is a part of
     the model: names of parameters or modules, or "trainable" (of a model of PEFT, its adapter unless told otherwise);
-    vocabulary: of text, what each token stands for, so that the report shows how the most exposed records begin.
+    sends: "weights", or "changes" where parties send their weights minus those that arrived; vocabulary: of text, what
+    each token stands for, so that the report shows how the most exposed records begin.
     """
 
     attacks: Iterable[str | Mapping[str, Any]] | None
@@ -65,6 +67,7 @@ class PartyOptions(TypedDict, total=False):
     strict: bool
     forward: Forward | None
     exchanged: Exchanged | None
+    sends: Sends
     vocabulary: Sequence[str]
 
 
@@ -81,7 +84,7 @@ class AuditOptions(PartyOptions, total=False):
     questions: Mapping[str, Mapping[str, Any]]
 
 
-OF_THE_CALLER = ("strict", "forward", "exchanged", "vocabulary")  # what no configuration has in this form
+OF_THE_CALLER = ("strict", "forward", "exchanged", "sends", "vocabulary")  # what no configuration has in this form
 OF_ITS_OWN = ("track",)  # a section, not a part of [audit]
 FEDERATION = ("rounds", "seed", "local_epochs")  # in a configuration these stand there, the rest in [audit]
 WITHOUT_TORCH = (
@@ -93,6 +96,7 @@ OURS_ALONE = "Use `fedaudit run`, or leave it out."
 
 def checked(rounds: int | None, **options: Unpack[AuditOptions]) -> Config:
     """The arguments as a configuration, or an error that names the wrong one."""
+    checked_sends(options.get("sends", "weights"))
     given: dict[str, Any] = {"rounds": rounds, **options}
     given = {name: value for name, value in given.items() if name not in OF_THE_CALLER}
     plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in given.items()}

@@ -42,6 +42,7 @@ from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.files import write_atomically
 from fedaudit.integrations.options import Model, PartyOptions, as_task, checked, report_into
+from fedaudit.integrations.outgoing import NO_MODEL, NoModelError, Sends, added, check_model, checked_sends
 from fedaudit.integrations.plain import matched
 from fedaudit.integrations.recorder import is_about, report_unaudited, tell_unaudited
 from fedaudit.questions.update.incoming import Incoming, layers_of, secret_of
@@ -439,6 +440,7 @@ class SelfAudit:
     ):
         self.model, self.log, self.incoming = model, log, incoming
         self.rounds, self.strict, self.protects = rounds, options.get("strict", False), halt_if is not None
+        self.sends: Sends = "weights"
         self.halt_if: Rule | None = None
         self.warn_if: Rule | None = None
         self.options = options
@@ -447,6 +449,7 @@ class SelfAudit:
             if incoming not in get_args(Reaction):
                 what = f"incoming={incoming!r}: what is to be done about a model that looks prepared?"
                 raise FedauditError("bad-value", what, f"Give one of {', '.join(get_args(Reaction))}.")
+            self.sends = checked_sends(options.get("sends", "weights"))
             self.halt_if, self.warn_if = party_rule(halt_if), party_rule(warn_if)
             # How many rounds are planned may come from the run; two are the fewest that say anything.
             asked = checked(2 if rounds is None else rounds, **options)
@@ -497,28 +500,48 @@ class SelfAudit:
         leaves: Callable[[Watch], State | None],
         *,
         inner: Callable[[Watch], State] | None = None,
+        sends: Sends | None = None,
         elapsed: float,
         epoch_seconds: float | None = None,
     ) -> Refused | None:
         """After a round: may what `leaves` do so? `leaves` reads the update, or says None where it is masked; `inner`
-        reads what it was before the defences of this party; `elapsed`: seconds that its training took;
-        `epoch_seconds`: that one local epoch took, if the training says so."""
-        watch, fault = admitted.watch, None
+        reads what it was before the defences of this party; `sends`: what it is, where the host tells; `elapsed`:
+        seconds that its training took; `epoch_seconds`: that one local epoch took, if the training says so.
+
+        What cannot be read as the model, or is none, does not leave a party with a limit: else whoever writes an app
+        could walk around the limit by sending weights in another form."""
+        watch, received, fault = admitted.watch, admitted.received, None
         seconds = an_epoch(elapsed, watch.auditor.settings.local_epochs, epoch_seconds)
+        sends, closed = sends or self.sends, self.strict or self.protects
         try:
-            self._observe(watch, index, admitted.received, leaves(watch), seconds)
-            if inner is not None:
-                other = self._open(INSIDE, seat, Vantage.SERVER, index)
-                self._observe(other, index, admitted.received, inner(other), seconds)
+            sent = leaves(watch)
+            sent = None if sent is None else self._model(watch, received, sent, sends, index)
+            closed = self.strict
+            self._observe(watch, index, received, sent, seconds)
         except Exception as error:
             fault = error
+            self._not_audited(seat, index, error, closed, watch)
+        try:
+            if inner is not None:
+                other = self._open(INSIDE, seat, Vantage.SERVER, index)
+                self._observe(other, index, received, self._model(other, received, inner(other), sends, index), seconds)
+        except Exception as error:
+            fault = fault or error
             self._not_audited(seat, index, error, self.strict, watch)
         if watch.session.halted:
             self._halt(seat, watch, index)
             return Refused()
-        return Refused(_code(fault)) if fault and self.strict else None
+        return Refused(_code(fault)) if fault and closed else None
 
     # ------------------------------------------------------------------ one round
+
+    @staticmethod
+    def _model(watch: Watch, received: State, sent: State, sends: Sends, index: int) -> State:
+        """What is sent, as a model; raises where it is none."""
+        state, game = added(received, sent) if sends == "changes" else sent, watch.auditor.game
+        members, where = game.members(watch.party), f"round {index}"
+        check_model(received, state, task=watch.auditor.task, members=members, sends=sends, where=where)
+        return state
 
     def _look_at(self, arrived: State, seat: Seat, watch: Watch, index: int) -> None:
         """Does the model look prepared to give single records away? Raises where it is refused."""
@@ -621,7 +644,7 @@ class SelfAudit:
             updates.append(Withheld(index, "model refused" if refused else "not audited", reason=in_words(error)))
         kept = [json.dumps(plain(update)) for update in updates]
         seat.shelf.keep(UNAUDITED, {"told": [json.dumps(one.stored()) for one in told], "withheld": kept})
-        if watch is not None and withheld:
+        if watch is not None and watch.auditor.last_round and (withheld or isinstance(error, NoModelError)):
             with suppress(Exception):  # what could not be audited may not be reported on either
                 watch.tell(told, updates)
                 watch.save(write=True)
@@ -676,7 +699,10 @@ class SelfAudit:
         memory, vocabulary = seat.memory(key, party), self.options.get("vocabulary", ())
         watch = Watch(key, auditor, out, memory, strict=self.strict, vocabulary=vocabulary)
         watch.load(index)
-        watch.tell(*seat.told)
+        told, updates = seat.told
+        if key == INSIDE:  # a model that noise spoils is one before it
+            told = [one for one in told if one.data.get("error") != NO_MODEL]
+        watch.tell(told, updates)
         return watch
 
     def _limited(self, settings: Settings, game: Game, begun: bool) -> Settings | UndecidableError:

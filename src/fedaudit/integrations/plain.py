@@ -176,7 +176,7 @@ def matched(given: State, like: State, where: str, base: State = UNSEEN) -> Stat
     missing, unknown = [n for n in like if n not in given], [n for n in given if n not in like]
     if missing or unknown:
         todo = "Give the whole state of the same model, under the same names."
-        if base or (missing and not unknown):
+        if base or len(given) < len(like):
             todo = (
                 "Give what the parties exchange, under the model's names. If that is a part of the model, say which: "
                 'exchanged="trainable", or exchanged=[...] with names ([model] exchanged in a configuration).'
@@ -191,8 +191,9 @@ def matched(given: State, like: State, where: str, base: State = UNSEEN) -> Stat
 
 
 # PEFT leaves the adapter's name out of what it saves, and puts a prefix before it:
-# base_model.model.h.0.attn.lora_A.weight is h.0.attn.lora_A.default.weight of the module.
-PREFIX = re.compile(r"^(base_model\.model\.)+")
+# base_model.model.h.0.attn.lora_A.weight is h.0.attn.lora_A.default.weight of the module. What Opacus, DDP and the
+# compiler wrap around a model puts one there, too.
+PREFIX = re.compile(r"^(base_model\.model\.|_module\.|module\.|_orig_mod\.)+")
 ADAPTER = re.compile(r"\.modules_to_save\.[^.]+|(?<=\.lora_[AB])\.(?!weight$|bias$)[^.]+|\.default(?=\.|$)")
 
 

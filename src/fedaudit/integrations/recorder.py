@@ -18,6 +18,7 @@ from typing import Any
 from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import not_audited
+from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model
 from fedaudit.integrations.plain import matched, numpy_state
 from fedaudit.results import document as results
 from fedaudit.results.document import Withheld
@@ -169,7 +170,25 @@ class Recorder:
             return
         auditor = self.session.auditor
         seconds = max(an_epoch(elapsed, auditor.settings.local_epochs if auditor else 1, reply.epoch_seconds), 1e-9)
-        sent[reply.name] = Trained(state, int(_number(reply.examples, 1)), seconds, reply.metrics)
+        is_model = self._is_model(index, start, reply, state)
+        sent[reply.name] = Trained(state, int(_number(reply.examples, 1)), seconds, reply.metrics, is_model)
+
+    def _is_model(self, index: int, start: State, reply: Reply, state: State) -> bool:
+        """What is no model of the task is recorded and not attacked: nothing that is found in it would hold for who
+        undoes it. Without records, only how it started from the broadcast can be seen."""
+        auditor = self.session.auditor
+        if auditor is None and self.session.trace is None:
+            return True
+        known = auditor is not None and reply.name in auditor.game.parties
+        members = auditor.game.members(reply.name) if auditor is not None and known else None
+        try:
+            sends: Sends = "changes" if reply.is_change else "weights"
+            check_model(start, state, task=auditor.task if auditor else None, members=members, sends=sends)
+        except NoModelError as error:
+            told = {"round": index, "party": reply.name, "why": error.what, "todo": error.todo}
+            self.session.gap(gap("no-model", **told))
+            return False
+        return True
 
     def _check_name(self, name: str) -> None:
         """An audit finds a party's records by its name: a reply under another one is attacked by nobody."""
@@ -182,11 +201,6 @@ class Recorder:
     def _state(self, arrays: Mapping[str, Any], where: str) -> State:
         state = self._read(arrays)
         return state if self._like is None else matched(state, self._like, where, self._base)
-
-
-def added(start: State, change: State) -> State:
-    """A model, from its change, in the types of the model that it started from."""
-    return {name: (before + change[name]).astype(before.dtype) for name, before in start.items()}
 
 
 def _number(value: object, otherwise: float) -> float:

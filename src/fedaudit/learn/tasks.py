@@ -199,7 +199,8 @@ class TorchTask:
         if self._part is not None and set(state) != self._part:
             odd = sorted(set(state) ^ self._part)
             what = f"a state with {len(state)} arrays, where {len(self._part)} are exchanged; first: {odd[0]}"
-            raise FedauditError("parameter-names", what, "Give what the parties exchange, under the model's own names.")
+            todo = 'Give what the parties exchange, under the model\'s own names; exchanged = "trainable": what is trained.'
+            raise FedauditError("parameter-names", what, todo)
         module.load_state_dict(tensors(state), strict=self._part is None)
         return module
 
@@ -457,6 +458,7 @@ def module_of(
 ) -> nn.Module:
     """A new module. A class or a function is called with the shape and the classes if it asks for them."""
     if isinstance(given, nn.Module):
+        check_precision(given, name)
         return copy.deepcopy(given)
     try:
         made: object = _called(given, input_shape, classes, options)
@@ -473,7 +475,21 @@ def module_of(
         raise FedauditError(
             "model-factory", f"{name} returned {type(made).__name__}", "Let it return a torch.nn.Module."
         )
+    check_precision(made, name)
     return made
+
+
+def check_precision(module: nn.Module, name: str) -> None:
+    """Records are float32, and so is the arithmetic of an audit."""
+    dtypes = {p.dtype for p in module.parameters() if p.is_floating_point() or p.is_complex()} - {torch.float32}
+    odd = [str(dtype).removeprefix("torch.") for dtype in dtypes]
+    if odd:
+        raise FedauditError(
+            "model-dtype",
+            f"the parameters of {name} are {' and '.join(sorted(odd))}, and an audit computes in float32",
+            "Give a copy in float32, such as copy.deepcopy(model).float(): what is exchanged may stay as it is, and is "
+            "widened.",
+        )
 
 
 def _called(factory: Any, input_shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> object:

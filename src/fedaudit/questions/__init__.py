@@ -14,7 +14,7 @@ need of each round and judges that. `[audit.questions.NAME]` asks one of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -38,6 +38,7 @@ from fedaudit.types import (
     Party,
     Plan,
     Records,
+    UnitErrors,
     Vantage,
 )
 
@@ -97,6 +98,13 @@ class Verdict:
 
     results: Sequence[AuditResult] = ()
     notices: Sequence[Notice | str] = ()
+    # By attack, kind of model and figure: what each record, or person, adds to its error, where scores do not give it.
+    errors: Mapping[tuple[str, str, str], UnitErrors] = field(default_factory=dict)
+
+
+def behind(attack: str, model: str, errors: Mapping[str, UnitErrors]) -> dict[tuple[str, str, str], UnitErrors]:
+    """The errors behind figures of one attack, as a `Verdict` has them."""
+    return {(attack, model, name): own for name, own in errors.items()}
 
 
 @dataclass(frozen=True)

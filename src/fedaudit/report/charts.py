@@ -28,6 +28,7 @@ from fedaudit.stats.wording import (
     since_round,
     span_text,
     value_of,
+    without,
 )
 from fedaudit.types import AuditResult, Estimate, Headline
 
@@ -109,6 +110,7 @@ def roc(found: Sequence[Finding], results: Results | None = None) -> Figure | No
     )  # fmt: skip
     method = _method(found[:1], "roc")
     caption = f"{names}. The far left matters most: hardly any accusation is wrong there. Band: {method}."
+    caption += _gone(found, next((name for f in found for name in f.headline.estimates if fpr_of(name)), ""))
     return Figure(svg, _legend(series, "chance"), caption, _curve_table(series, "tpr@", "FPR"))
 
 
@@ -128,6 +130,12 @@ def _promised(results: Results | None, floor: float) -> list[PlottedSeries]:
 def _method(found: Sequence[Finding], key: str) -> str:
     """What a band promises."""
     return next((method for f in found if key in f.curves and (method := f.curves[key].method)), "as stored")
+
+
+def _gone(found: Sequence[Finding], key: str) -> str:
+    """Who is missing from the newest figures of these lines."""
+    told = [(line.name, without(line.finding.headline.estimates.get(key))) for line in named(found)]
+    return "".join(f" {name}: {missing}." for name, missing in told if missing)
 
 
 def over_rounds(found: Sequence[Finding], name: str | None) -> list[Figure]:
@@ -151,7 +159,7 @@ def over_rounds(found: Sequence[Finding], name: str | None) -> list[Figure]:
             f"{heading}, round by round", f"One line per vantage with its band. {since}",
             series, x, y, [(x.low, chance), (x.high, chance)],
         )  # fmt: skip
-        caption = f"Band: {_method(found, key)}."
+        caption = f"Band: {_method(found, key)}.{_gone(found, key)}"
         caption += " “Since” marks the round from which its lower end stays above chance." if since else ""
         legend = _legend(series, f"chance ({rate(chance) if fpr else '0.5'})")
         shown.append(Figure(svg, legend, caption, _curve_table(series, key, "round"), heading))

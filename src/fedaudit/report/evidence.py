@@ -418,6 +418,7 @@ def annex(results: Results) -> str:
         facts=facts(results),
         preface=words.preface(results),
         findings=[(adversary(f.vantage), f) for f in found],
+        beside=words.beside_findings(results),
         answers=answers(results, found),
         measures=measures,
         figures=_figures(found),

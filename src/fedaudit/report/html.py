@@ -18,6 +18,7 @@ from fedaudit.report import charts, helps, panels, sections, trajectories, words
 from fedaudit.report.answers import answers
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
+from fedaudit.words.headlines import quoted_rate
 
 if TYPE_CHECKING:
     from fedaudit.results.advice import Advice  # which needs scipy
@@ -68,13 +69,15 @@ def _view(results: Results, advice: "Advice | None") -> dict[str, Any]:
         "tone": sections.tone(results, found),
         "preface": words.preface(results),
         "understates": results.understates,
+        "beside_findings": words.beside_findings(results),
         "summed_up": words.summed_up(results),
-        "findings": [(titles[f.vantage], f, sections.tiles(f, name)) for f in found],
+        "findings": [(titles[f.vantage], f, sections.tiles(f, quoted_rate(f.headline, name))) for f in found],
         "adversaries": sections.who_looks(results, found),
         "people": sections.holds(results),
         "matrix": sections.matrix(results, name),
         "beside": sections.beside(results, name),
         "glossary": sections.glossary(results),
+        "grades": sections.grades() if found else None,
         "roc": charts.roc(drawn, results),
         "rounds": charts.over_rounds(drawn, name),
         "trajectories": trajectories.section(results),
@@ -94,7 +97,7 @@ def _view(results: Results, advice: "Advice | None") -> dict[str, Any]:
 # What the summary leaves to the report: by the name of the view, what stands there instead.
 LEFT_OUT: dict[str, Any] = {
     **dict.fromkeys(("adversaries", "rounds", "trajectories", "parties", "heat", "sections", "notices", "limits"), ()),
-    **dict.fromkeys(("matrix", "beside", "glossary", "recipe"), None),
+    **dict.fromkeys(("matrix", "beside", "glossary", "grades", "recipe"), None),
 }
 
 

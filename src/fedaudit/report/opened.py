@@ -21,7 +21,7 @@ from fedaudit.report.values import Results, cleaned
 from fedaudit.report.words import Finding
 from fedaudit.results.document import Document, load
 from fedaudit.stats.strongest import allowed
-from fedaudit.stats.wording import fpr_of
+from fedaudit.stats.wording import fpr_of, without
 from fedaudit.types import AuditResult, Curve
 
 if TYPE_CHECKING:
@@ -44,6 +44,12 @@ class OpenedRun:
 
     path: Path
     document: Document
+
+    def __repr__(self) -> str:
+        """A line for each vantage: the whole document is a megabyte."""
+        name = self._results.run.name or "federation"
+        lines = [f"  {', '.join(filter(None, told))}" for told in words.summary(self._results)]
+        return "\n".join([f"fedaudit.open({str(self.path)!r}): {name}, {self.document.run.ending}", *lines])
 
     @cached_property
     def _results(self) -> Results:
@@ -203,7 +209,8 @@ def _figures(entry: AuditResult) -> list[dict[str, Any]]:
         "doubt",
     )
     return [
-        {**place, "measure": name, **{key: getattr(e, key) for key in counted}, "epochs": entry.cost.epochs}
+        {**place, "measure": name, **{key: getattr(e, key) for key in counted}}
+        | {"missing": without(e), "epochs": entry.cost.epochs}
         for name, e in entry.estimates.items()
     ]
 

@@ -112,7 +112,7 @@ def _run_cells(row: ComparedRun) -> tuple[str, ...]:
     epsilon = NONE if row.epsilon is None else f"{row.epsilon:.3g} ({row.unit})"
     epsilon += f"; per person: {row.per_person.text}" if row.per_person else ""
     star = "* " if row.best else ""
-    verdict = ", ".join(f"{who}: {grade}" for who, grade in row.grades.items())
+    verdict = "; ".join(row.verdict)
     return (star + row.run, verdict, row.defences, _span(row.accuracy), _span(row.risk), row.whose, epsilon, most)
 
 

@@ -22,6 +22,7 @@ from fedaudit.stats.wording import (
     rate,
     share,
     value_of,
+    without,
 )
 from fedaudit.types import AuditResult, GroupResult
 from fedaudit.words.headlines import group_title
@@ -106,9 +107,11 @@ def groups(results: Results, name: str | None) -> Panel | None:
         title = f"{adversary(place[0]).title}, {place[1]} models, by {place[2]}"
         tables.append((title, _of_groups(ordered, key, people)))
         folded.append((f"Beside everybody else: {title[0].lower()}{title[1:]}", _beside_others(ordered, key, people)))
+    gone = dict.fromkeys(without(e) for one in found.results for e in one.beyond.values() if e.missing)
     small = [group_title(group, people) for group in found.too_small]
     many = [group.attribute or "class" for group in found.too_many]
     shown = [("Confidence", f"{100 * found.confidence:.4g} %, all {count(found.comparisons)} comparisons together")]
+    shown += [("Compared", "; ".join(gone))] if gone else []
     shown += [("Too small to be shown", "; ".join(small))] if small else []
     shown += [("Too many values to look at each", ", ".join(many))] if many else []
     return Panel(lead, shown, tables, folded=folded)

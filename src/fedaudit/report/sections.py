@@ -21,9 +21,11 @@ from fedaudit.stats.wording import (
     share,
     share_span,
     value_text,
+    without,
 )
 from fedaudit.toml import written
 from fedaudit.types import AuditResult, Estimate
+from fedaudit.words.headlines import GRADED, GRADES
 
 # ------------------------------------------------------------------ the top of the page
 
@@ -62,10 +64,12 @@ def tiles(found: Finding, name: str | None) -> list[Tile]:
         sure = f"{confidence(tpr)} interval {interval_text(name, tpr)} %" if tpr and tpr.low is not None else ""
         tested = count(tpr.n_pos if tpr else None)
         note = (tpr and tpr.reason) or f"of {tested} members tested; chance is {rate(fpr)}"
+        note = "; ".join(filter(None, (note, without(tpr))))
         shown.append(Tile(f"picked out at {rate(fpr)} false accusations", value_text(name, tpr), sure, note))
     if auc:
         sure = f"{confidence(auc)} interval {interval_text('auc', auc)}" if auc.low is not None else ""
         note = auc.reason or "how often a member outranks an outsider; chance is 0.5"
+        note = "; ".join(filter(None, (note, without(auc))))
         shown.append(Tile("AUC, the average picture", value_text("auc", auc), sure, note))
     if fpr and tpr and tpr.value is not None:
         span = tpr.realised_fpr_interval
@@ -150,6 +154,11 @@ def glossary(results: Results) -> Table | None:
     return Table(("attack", "what it looks at"), rows, WORDS) if results.glossary else None
 
 
+def grades() -> Table:
+    """What each grade means."""
+    return Table(("grade", "when it is said"), [(grade, _sentence(about)) for grade, about in GRADES.items()], GRADED)
+
+
 def _sentence(about: str) -> str:
     return f"{about[0].upper()}{about[1:]}{'' if about.endswith(('.', '?')) else '.'}"
 
@@ -197,7 +206,13 @@ def matrix(results: Results, name: str | None) -> Matrix | None:
             cells.append(MatrixCell(words.cost_text(entry.cost.epochs), "", "plain"))
         rows.append((attack, any((attack, vantage) in chosen for vantage, _ in keys), cells))
     groups = [(adversary(v).title, f"{m} models", adversary(v).colour) for v, m in keys]
-    return Matrix(groups, rows, rate(fpr_of(name) or 0) if name else "", every_estimate(entries))
+    gone: dict[str, dict[str, None]] = {}
+    for entry in entries:
+        for key in (name, "auc"):
+            if missing := without(entry.estimates.get(key or "")):
+                gone.setdefault(missing, {}).update({entry.attack: None})
+    notes = [f"{', '.join(attacks)}: {missing}." for missing, attacks in gone.items()]
+    return Matrix(groups, rows, rate(fpr_of(name) or 0) if name else "", every_estimate(entries), notes)
 
 
 def every_estimate(entries: Sequence[AuditResult]) -> Table:
@@ -207,7 +222,7 @@ def every_estimate(entries: Sequence[AuditResult]) -> Table:
             shown = [value_text(name, est), interval_text(name, est), share(est.realised_fpr)]
             sizes = [count(size) for size in (est.n_pos, est.n_neg, est.n_cal)]
             what = [entry.attack, entry.vantage, entry.model, metric(name).title]
-            rows.append([*what, *shown, *sizes, est.method, est.reason or ""])
+            rows.append([*what, *shown, *sizes, est.method, "; ".join(filter(None, (est.reason, without(est))))])
     head = ("attack", "vantage", "model", "measure", "value", "interval", "realised FPR")
     return Table((*head, "members", "outsiders", "calibration", "method", "remark"), rows)
 

@@ -47,6 +47,7 @@ class Matrix:
     rows: Sequence[tuple[str, bool, Sequence[MatrixCell]]]
     rate: str
     table: Table
+    notes: Sequence[str] = ()  # who is missing from which figures
 
     @property
     def below_chance(self) -> bool:

@@ -10,6 +10,7 @@ from fedaudit.questions import main_figure, metric, of, of_membership
 from fedaudit.report.values import Results
 from fedaudit.results.document import Withheld
 from fedaudit.stats import wording
+from fedaudit.stats.strongest import quoted_figures
 from fedaudit.stats.wording import (
     NONE,
     confidence,
@@ -17,6 +18,7 @@ from fedaudit.stats.wording import (
     full_text,
     interval_text,
     number_text,
+    point_text,
     rate,
     several_kinds,
     share,
@@ -24,6 +26,7 @@ from fedaudit.stats.wording import (
     value_text,
 )
 from fedaudit.types import AuditResult, Curve, Estimate, Headline, Tone
+from fedaudit.words import words
 from fedaudit.words.headlines import blind_auc, interval
 
 
@@ -55,7 +58,7 @@ class ValueText:
     def of(cls, name: str, found: Estimate | None) -> "ValueText":
         if found is None or found.value is None:
             return cls(NONE, (found.reason if found else None) or "")
-        return cls(full_text(name, found))
+        return cls(point_text(name, found.value, found.low, found.high), wording.without(found))
 
     def __str__(self) -> str:
         return f"{self.text} ({self.why})" if self.why else self.text
@@ -178,7 +181,44 @@ def verdict(results: Results) -> list[str]:
     for found in findings(results):  # where nothing was found, the sentence begins with that
         graded = f"{found.headline.grade}. ".capitalize() if found.tone in ("found", "weak") else ""
         quoted += [f"{graded}{found.sentence}", *([found.headline.most_exposed] if found.headline.most_exposed else [])]
-    return [*preface(results), *quoted, *summed_up(results)]
+    return [*preface(results), *quoted, *beside_findings(results), *summed_up(results)]
+
+
+def beside_findings(results: Results) -> list[str]:
+    """What bears on all findings: what the model is worth, and which attacks that may find more were not run."""
+    return [*usefulness(results), *not_run(results)]
+
+
+LEADS, FOLLOWS = ("unmix", "subject-unmix"), ("matched-filter", "subject-matched")
+
+
+def not_run(results: Results) -> list[str]:
+    """Strong attacks that cost too much to be run unasked, with their price; and unmix, which `plan` recommends, where
+    nobody tried it."""
+    dear = [words(one) for one in results.all_told() if one.code == "attacks-dear"]
+    audit = results.run.config.get("audit")
+    by_name = isinstance(audit, Mapping) and audit.get("attacks")
+    tried = {entry.attack for entry in pooled(results)} | {one.attack for one in results.failed}
+    everybody = all(headline.grade in ("nearly everybody", None) for headline in headlines(results))
+    if dear or by_name or everybody or not results.run.config or tried & {*LEADS} or not tried & {*FOLLOWS}:
+        return dear
+    lead = LEADS[about_people(results)]
+    return [
+        f"{lead} was not run. It finds about as much as the matched filter or more, in narrow models much more, and "
+        f"costs more than a local epoch a round (docs/unmix.md): name it in audit.attacks."
+    ]
+
+
+def usefulness(results: Results) -> list[str]:
+    """What the model is right on, beside what needs no model; empty where it gives no labels."""
+    found, commonest = results.run.accuracy.get("evaluation"), results.run.commonest
+    if found is None or found.value is None or commonest is None:
+        return []
+    span = f"{confidence(found)} interval {interval_text('accuracy', found)}"
+    return [
+        f"The model is right on {share(found.value)} of the outsiders ({span}); always naming the commonest label is "
+        f"right on {share(commonest)}."
+    ]
 
 
 def details(results: Results) -> list[str]:
@@ -190,8 +230,7 @@ def details(results: Results) -> list[str]:
 
 def summary(results: Results) -> list[tuple[str, str, str, str]]:
     """One line for each vantage: who, the grade, its figure, and the attack that found it."""
-    name = main_tpr(results) or "auc"
-    return [(h.vantage, h.grade or "", *_figure(h, name)) for h in headlines(results)]
+    return [(q.headline.vantage, q.headline.grade or "", q.text, q.by) for q in quoted_figures(results.headlines)]
 
 
 def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
@@ -207,16 +246,6 @@ def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
         for e, name, question in found
         if e.estimates[name].value is not None
     ]
-
-
-def _figure(headline: Headline, name: str) -> tuple[str, str]:
-    known = value_of(headline.estimates.get(name)) is not None and headline.tone != "weak"
-    key = name if known else "auc"
-    if not known and value_of(headline.estimates.get("auc")) is None:
-        return "not measured", f"{headline.attack}, {headline.model} models"
-    fpr = fpr_of(key)
-    measure = "AUC" if fpr is None else f"at {rate(fpr)} FPR"
-    return f"{full_text(key, headline.estimates.get(key))} {measure}", f"{headline.attack}, {headline.model} models"
 
 
 def preface(results: Results) -> list[str]:
@@ -402,13 +431,13 @@ QUOTED = (
 def spread(results: Results) -> list[str]:
     """The results of other training runs, one line for each vantage, and which interval is quoted."""
     runs = results.run.repeats
-    name = main_tpr(results) or "auc"
-    together = {own.vantage: own.estimates.get(name) for own in results.run.over_runs}
+    together = {own.vantage: own.estimates for own in results.run.over_runs}
     lines = []
-    for headline in headlines(results) if len(runs) > 1 else ():
+    for quoted in quoted_figures(results.headlines) if len(runs) > 1 else ():
+        headline, name = quoted.headline, quoted.name
         found = [h for run in runs for h in run.headlines if h.vantage == headline.vantage]
         values = ", ".join(full_text(name, h.estimates.get(name)) for h in found)
-        mean = together.get(headline.vantage)
+        mean = together.get(headline.vantage, {}).get(name)
         over = "" if value_of(mean) is None else f"; mean over runs {full_text(name, mean)}, {confidence(mean)}"
         mixed = several_kinds(found)
         over += f"; {mixed}" if mixed else ""

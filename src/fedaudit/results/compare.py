@@ -1,7 +1,8 @@
 """`fedaudit compare RUN...`: the accuracy of each run against its risk. Reads results only and needs no torch.
 
 A run is dominated if another one is at least as accurate and at least as safe, and better in one of the two. The risk
-of a run is its strongest headline, by what is certain. Runs are ranked by their values.
+of a run is that of its gravest headline, the figure that its report quotes. Runs are ranked by their values; one with a
+graver verdict dominates none.
 
 Whether one run is safer than another is settled by the difference of their risks on the records that both were measured
 on. Two intervals that overlap do not say that two runs are equally safe: both err on the same records, and mostly
@@ -23,12 +24,11 @@ from fedaudit.questions import of_membership
 from fedaudit.results.document import Document, load, results_file
 from fedaudit.results.gate import sees
 from fedaudit.results.scores import Scores, blocks_of, load_scores
-from fedaudit.stats import Block, auc, auc_difference, pooled_tpr, tpr_difference
-from fedaudit.stats.roc import able
-from fedaudit.stats.strongest import allowed
-from fedaudit.stats.wording import fpr_of, is_share
+from fedaudit.stats import Block, auc, auc_difference, tpr_at_fpr, tpr_difference
+from fedaudit.stats.strongest import SEVERITY, QuotedFigure, allowed, leading, quoted_figures
+from fedaudit.stats.wording import fpr_of, is_share, without
 from fedaudit.trace.journal import unchecked
-from fedaudit.types import AuditResult, Estimate, Headline, ModelKind, Notice, notice
+from fedaudit.types import AuditResult, Estimate, Grade, Headline, ModelKind, Notice, notice
 from fedaudit.types.stored import Flag, Many, Number, OrNull, Whole, if_any, if_known
 from fedaudit.words import all_words, words
 
@@ -56,16 +56,27 @@ class ComparedRun:
     run: str
     defences: str
     accuracy: Span | None  # of the released model on records it was not trained on
-    risk: Span | None  # of the strongest headline: its TPR at 1 % FPR, unless rows are made by another metric
-    whose: str  # vantage and attack of that headline
+    risk: Span | None  # of the gravest headline: its TPR at 1 % FPR, unless rows are made by another metric
+    whose: str  # vantage and attack of that headline, and who is missing from the figure
     risks: Mapping[str, Span]  # by vantage
     unit: str | None
     epsilon: OrNull[Number]
     delta: OrNull[Number]
     allowed: OrNull[Number]  # the largest TPR at 1 % FPR that the guarantee permits anybody
     best: Flag = False  # not dominated
-    grades: Annotated[Mapping[str, str], if_any("the verdict by vantage, in two words")] = field(default_factory=dict)
+    grades: Annotated[Mapping[str, Grade], if_any("the verdict by vantage, in a few words")] = field(
+        default_factory=dict
+    )
+    quoted: Annotated[Mapping[str, str], if_any("the figure by vantage that the report quotes")] = field(
+        default_factory=dict
+    )
     per_person: Annotated[PerPerson | None, if_known("what the claim means for one person, where that is known")] = None
+
+    @property
+    def verdict(self) -> list[str]:
+        """The grade and the figure of each vantage, as the report quotes them."""
+        told = [(who, [*filter(None, (self.grades.get(who), figure))]) for who, figure in self.quoted.items()]
+        return [f"{who}: {', '.join(said)}" for who, said in told]
 
 
 @dataclass(frozen=True)
@@ -141,33 +152,34 @@ def _names(directories: Sequence[Path]) -> list[str]:
 
 def row_of(document: Document, name: str, metric: str = RISK) -> ComparedRun:
     run = document.run
-    risks: dict[str, tuple[Span, str]] = {}
-    doubted = [headline.vantage for headline in document.headlines if hides_risk(document, headline, metric)]
-    for headline in (one for one in document.headlines if one.vantage not in doubted):
-        found = [(headline.attack, headline.model, headline.estimates)]
-        found += [(e.attack, e.model, e.estimates) for e in document.results if _is_primary(e, headline)]
-        spans = [(span, attack, model) for attack, model, own in found if (span := _span(own.get(metric)))]
-        if spans:
-            span, attack, model = max(spans, key=lambda each: (each[0].low, each[0].value))
-            risks[headline.vantage] = (span, f"{headline.vantage}, {attack}, {model} models")
-    known = [] if doubted else risks.values()
-    worst = max(known, key=lambda pair: (pair[0].low, pair[0].value), default=(None, ""))
+    """What the report quotes of a run (`stats.strongest.quoted_figures`), by one metric for all runs."""
+    quoted, gravest = quoted_figures(document.headlines), leading(document.headlines)
+    doubted = [one.headline.vantage for one in quoted if hides_risk(document, one.headline, metric)]
+    sure = [one for one in quoted if one.headline.vantage not in doubted]
+    risks = {one.headline.vantage: span for one in sure if (span := _span(one.whose.estimates.get(metric)))}
+    risk = risks.get(gravest.headline.vantage) if gravest and not doubted else None
     claim = run.guarantee
     epsilon = claim.epsilon if claim else None
     return ComparedRun(
         run=name,
         defences=_defences(run.config),
         accuracy=_span(document.accuracy),
-        risk=worst[0],
-        whose=worst[1],
-        risks={vantage: span for vantage, (span, _) in risks.items()},
+        risk=risk,
+        whose=_whose(gravest, metric) if gravest and risk else "",
+        risks=risks,
         unit=claim.unit if claim else None,
         epsilon=epsilon,
         delta=claim.delta if claim else None,
         allowed=None if claim is None or claim.binding is None else allowed(claim.binding, claim.delta, CHANCE),
         per_person=claim.per_person if claim else None,
-        grades={headline.vantage: headline.grade or "" for headline in document.headlines},
+        grades={one.headline.vantage: one.headline.grade for one in quoted if one.headline.grade},
+        quoted={one.headline.vantage: one.text for one in quoted},
     )
+
+
+def _whose(quoted: QuotedFigure, metric: str) -> str:
+    missing = without(quoted.whose.estimates.get(metric))
+    return ", ".join(filter(None, (quoted.whose.vantage, quoted.by, missing)))
 
 
 def hides_risk(document: Document, headline: Headline, metric: str) -> bool:
@@ -178,13 +190,6 @@ def hides_risk(document: Document, headline: Headline, metric: str) -> bool:
     rates = metric.startswith("tpr@")
     of_rates = (e for own in (headline.estimates, *seen) for name, e in own.items() if name.startswith("tpr@"))
     return rates and any(estimate.doubt for estimate in of_rates)
-
-
-def _is_primary(entry: AuditResult, headline: Headline) -> bool:
-    """A pooled result of the vantage's primary attack that is not quoted: it may find more at this rate."""
-    quoted = (entry.attack, entry.model) == (headline.attack, headline.model)
-    fixed = entry.party is None and entry.attack == headline.fixed and sees(headline.vantage, entry)
-    return fixed and not quoted
 
 
 def pareto(rows: Sequence[ComparedRun]) -> list[ComparedRun]:
@@ -198,7 +203,13 @@ def _better(a: ComparedRun, b: ComparedRun) -> bool:
     if not (a.accuracy and b.accuracy and a.risk and b.risk):
         return False
     more, less = a.accuracy.value - b.accuracy.value, b.risk.value - a.risk.value
+    if _severity(a) > _severity(b):  # by another figure than the one that is compared
+        return False
     return more >= 0 and less >= 0 and (more > 0 or less > 0)
+
+
+def _severity(row: ComparedRun) -> int:
+    return max((SEVERITY[grade] for grade in row.grades.values()), default=0)
 
 
 def _span(estimate: Estimate | None) -> Span | None:
@@ -329,7 +340,7 @@ def differences(
     for one, two, like in pairs:
         confidence = 1 - error / len(pairs) / chosen
         ours, theirs = (
-            _blocks_behind(scores[name], (like.attack, like.model, None), like.risks[name]) for name in (one, two)
+            blocks_behind(scores[name], (like.attack, like.model, None), like.risks[name]) for name in (one, two)
         )
         gap = _difference(ours, theirs, like.metric, confidence)
         if gap is None or gap.value is None or gap.low is None or gap.high is None:
@@ -360,7 +371,7 @@ def risk_difference(first: tuple[Path, AuditResult], second: tuple[Path, AuditRe
     """The first minus the second: an AUC, or a TPR at an FPR. Records that only one run has count as independent.
     None where the scores were not kept, or are not those of the results."""
     ours, theirs = (
-        _blocks_behind(load_scores(run), (entry.attack, entry.model, entry.party), entry.estimates[metric])
+        blocks_behind(load_scores(run), (entry.attack, entry.model, entry.party), entry.estimates[metric])
         for run, entry in (first, second)
     )
     confidence = max(entry.estimates[metric].confidence for _, entry in (first, second))
@@ -378,17 +389,17 @@ def _ids(blocks: Sequence[Block]) -> set[str]:
     return {str(name) for block in blocks for names in block.ids or () for name in names.tolist()}
 
 
-def _blocks_behind(scores: Scores | None, of: tuple[str, str, str | None], risk: Estimate) -> list[Block]:
+def blocks_behind(scores: Scores | None, of: tuple[str, str, str | None], risk: Estimate) -> list[Block]:
     """The scores of this attack, model and party behind a risk, as far as they can give it. None at all where the file
     does not have them: a defence that changes the answers for outsiders is not in it."""
     blocks = [] if scores is None or risk.value is None else blocks_of(scores, *of)
-    if not blocks:
-        return []
     fpr = fpr_of(risk.name)
-    again = auc(blocks) if fpr is None else pooled_tpr(blocks, fpr, prove=False)
+    if not blocks or (fpr is None and risk.name != "auc"):
+        return []
+    again = auc(blocks) if fpr is None else tpr_at_fpr(blocks, fpr, prove=False)
     if again.value is None or risk.value is None or not math.isclose(again.value, risk.value, rel_tol=0, abs_tol=1e-9):
         return []
-    return list(blocks) if fpr is None else able(blocks, fpr)
+    return blocks
 
 
 def in_points(metric: str, difference: Estimate | Difference) -> str:

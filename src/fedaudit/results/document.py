@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     pass
 
 RESULTS, SCORES, REPORT = "results.json", "scores.parquet", "report.html"
+ERRORS = "errors.parquet"
 PARTLY = ("question-failed-at", "update-part-failed")  # questions that have results, but not all of them
 REDACTED = "report-redacted.html"  # for passing on
 
@@ -146,6 +147,9 @@ class RunInfo:
     parties: Many[PartyInfo]
     guarantee: Statement | None
     accuracy: ByName = field(default_factory=dict)
+    commonest: Annotated[
+        OrNull[Number], if_known("of evaluation non-members, what always naming their commonest label is right on")
+    ] = None
     repeats: Annotated[Many[Repeat], if_any()] = ()
     over_runs: Annotated[Many[OverRuns], if_any("beside the headlines, which quote the first run alone")] = ()
     attacks_over_runs: Annotated[
@@ -235,7 +239,7 @@ class Document:
         accuracy = {name: replace(estimate, name=name) for name, estimate in audit.accuracy.items()}
         partly = once(told for told in (*audit.warnings, *audit.notices) if told.code in PARTLY)
         return cls(
-            run=replace(run, accuracy=accuracy),
+            run=replace(run, accuracy=accuracy, commonest=audit.commonest),
             headlines=audit.headlines,
             results=audit.results,
             warnings=all_words(audit.warnings),

@@ -22,8 +22,7 @@ from fedaudit.audit.auditor import Auditor
 from fedaudit.audit.score import known, usual
 from fedaudit.files import write_atomically
 from fedaudit.results.document import Exposed, ExposedUnit
-from fedaudit.stats.strongest import certain
-from fedaudit.stats.wording import main_tpr
+from fedaudit.stats.strongest import leading
 from fedaudit.types import IGNORED, Game, Headline, Role, Vantage
 
 MOST = 20
@@ -53,10 +52,10 @@ def most_exposed(
 ) -> Exposed | None:
     """Members ranked by the share of their panel's calibration non-members that score at least as high. `vocabulary`:
     of text, what each token stands for."""
-    if not headlines:
+    gravest = leading(headlines)
+    if gravest is None:
         return None
-    name = main_tpr([headline.estimates for headline in headlines])
-    headline = max(headlines, key=lambda h: certain(h, name))
+    headline = gravest.whose
     (attack,) = [a for a in auditor.settings.attacks if a.name == headline.attack]
     rows: list[Row] = []
     found = auditor.case().scores

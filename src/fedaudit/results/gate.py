@@ -40,7 +40,7 @@ from fedaudit.questions import of, of_membership
 from fedaudit.results import document as results
 from fedaudit.results.document import Document
 from fedaudit.results.scores import Scores, blocks_of, load_scores
-from fedaudit.stats import Block, auc, pooled_tpr
+from fedaudit.stats import Block, auc, tpr_at_fpr
 from fedaudit.stats.intervals import at_confidence
 from fedaudit.stats.strongest import Shares, proved_ends
 from fedaudit.types import AuditResult, Doubt, Estimate
@@ -576,7 +576,7 @@ def _corrected(
 def _estimate(blocks: Sequence[Block], metric: str, confidence: float) -> Estimate:
     if metric == "auc":
         return auc(blocks, confidence)
-    return pooled_tpr(blocks, float(metric.removeprefix("tpr@")), confidence)
+    return tpr_at_fpr(blocks, float(metric.removeprefix("tpr@")), confidence)
 
 
 def _close(a: float | None, b: float | None) -> bool:

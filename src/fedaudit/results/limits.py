@@ -12,7 +12,7 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.settings import reference_half
 from fedaudit.errors import FedauditError
 from fedaudit.results.gate import Rule, parse_rule
-from fedaudit.stats import Block, auc, needed_for_lower_end, pooled_tpr
+from fedaudit.stats import Block, auc, needed_for_lower_end, tpr_at_fpr
 from fedaudit.stats.strongest import Heard, Shares, proved_ends
 from fedaudit.stats.wording import fpr_of
 from fedaudit.types import Bools, Estimate, Floats, Game, Ints, Notice, Role, notice
@@ -154,7 +154,7 @@ def _best_case(rule: Rule, game: Game, attack: BaseAttack, confidence: float, al
     names = None if subject is None else (members, evaluation, calibration)
     block = Block(1 + scores[0], scores[1], scores[2], names)
     rate = fpr_of(rule.metric)
-    return auc([block], confidence) if rate is None else pooled_tpr([block], rate, confidence)
+    return auc([block], confidence) if rate is None else tpr_at_fpr([block], rate, confidence)
 
 
 def _scores(whose: Ints, alike: bool) -> Floats:

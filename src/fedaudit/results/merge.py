@@ -29,14 +29,17 @@ from pydantic import Field
 from fedaudit import __version__
 from fedaudit.audit.case import fpr_missed
 from fedaudit.config.attack_registry import ATTACKS
+from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import write_atomically
 from fedaudit.questions import MINUS, of_membership
 from fedaudit.results.document import SCORES, DataInfo, Document, PartyInfo, RunInfo, load
 from fedaudit.results.schema import UnreadableError, as_text, read_file
-from fedaudit.results.scores import Scores, blocks_of, load_scores, read_scores, save_scores
-from fedaudit.stats import Block, auc_difference, roc_curve, tpr_difference
-from fedaudit.stats.roc import able, estimates
+from fedaudit.results.scores import Scores, absent_of, blocks_of, load_scores, read_scores, save_scores
+from fedaudit.stats import Block, auc_difference, needed_for_value, roc_curve, tpr_difference
+from fedaudit.stats.blocks import calibrated
+from fedaudit.stats.paired import alike
+from fedaudit.stats.roc import estimates
 from fedaudit.stats.strongest import Speaker, chosen, listen, models_of
 from fedaudit.stats.wording import fpr_of
 from fedaudit.trace.journal import checksum_of
@@ -243,6 +246,7 @@ def merge(folders: Sequence[Path], name: str) -> tuple[Document, Scores]:
         f"{one.attack} ({one.model})" for one in asked
     })  # fmt: skip
     scores = _together(sites)
+    first = replace(first, fprs=_rates(sites, asked, scores))
     results = [entry for one in asked for entry in _judged(scores, one, first, asked)]
     vantages = [Vantage(vantage) for vantage in first.primary]
     places = [
@@ -258,7 +262,7 @@ def merge(folders: Sequence[Path], name: str) -> tuple[Document, Scores]:
         for model in models_of(vantage)
         for one in dict.fromkeys(replace(one, vantage=vantage.value) for one in asked if one.model == model)
     ]
-    heard, looked_at = listen(places, first.confidence, 1 + bool(first.fprs))
+    heard, looked_at = listen(places, first.confidence, 1 + len(first.fprs))
     quoted = chosen(heard, looked_at.all)
     about = {one.attack: ATTACKS.brief(one.attack) for one in asked}
     scene = Scene(
@@ -287,7 +291,6 @@ def _check_alike(sites: Sequence[Site]) -> None:
         ("the unit", lambda m: m.unit),
         ("scores or ranks", lambda m: m.kind),
         ("the confidence", lambda m: m.confidence),
-        ("the false-positive rates", lambda m: list(m.fprs)),
         ("whether it is known whose the records are", lambda m: m.data.subjects is None),
         ("the number of rounds", lambda m: m.rounds),
         ("the primary attacks", lambda m: dict(m.primary)),
@@ -305,6 +308,17 @@ def _check_alike(sites: Sequence[Site]) -> None:
             raise FedauditError("same-party", text, "Hand over each party once, under a name of its own.")
 
 
+def _rates(sites: Sequence[Site], asked: Sequence[RunAttack], scores: Scores) -> list[float]:
+    """The false-positive rates of all sites. Where none asked for others than the default ones, those of them that all
+    sites calibrate together, although each may be too small for them."""
+    rates = {rate for site in sites for rate in site.manifest.fprs}
+    if rates <= {*DEFAULT_FPR}:
+        sets = [calibrated(blocks_of(scores, one.attack, one.model)) for one in asked]
+        together = min(sum(len(block.calibration) for block in blocks) for blocks in sets)
+        rates |= {rate for rate in DEFAULT_FPR if together >= needed_for_value(rate)}
+    return sorted(rates)
+
+
 def _together(sites: Sequence[Site]) -> Scores:
     """All rows; a number of one site is no number of another."""
     columns = set.intersection(*({*site.scores} for site in sites))
@@ -318,7 +332,8 @@ def _together(sites: Sequence[Site]) -> Scores:
 
 
 def _pooled(scores: Scores, one: RunAttack, fprs: Sequence[float], confidence: float) -> dict[str, Estimate]:
-    return estimates(blocks_of(scores, one.attack, one.model), fprs, confidence)
+    blocks, absent = blocks_of(scores, one.attack, one.model), absent_of(scores, one.attack, one.model)
+    return estimates(blocks, fprs, confidence, absent)
 
 
 def _judged(scores: Scores, one: RunAttack, manifest: Manifest, asked: Sequence[RunAttack]) -> list[AuditResult]:
@@ -328,7 +343,7 @@ def _judged(scores: Scores, one: RunAttack, manifest: Manifest, asked: Sequence[
     )
     question = "subject" if manifest.unit == "subject" else "record"
     blocks = blocks_of(scores, one.attack, one.model)
-    pooled = estimates(blocks, manifest.fprs, manifest.confidence)
+    pooled = _pooled(scores, one, manifest.fprs, manifest.confidence)
     found = entry(
         None,
         estimates=pooled,
@@ -353,10 +368,12 @@ def _beside(
         return {}
     others = [attack for attack in there if attack != primary]
     confidence = 1 - (1 - manifest.confidence) / len(others)
-    theirs = blocks_of(scores, primary, one.model)
+    blocks, theirs = alike(blocks, blocks_of(scores, primary, one.model))
+    if not blocks:
+        return {}
     found = {"auc": auc_difference(blocks, theirs, confidence)}
     if HEADLINE_FPR in manifest.fprs:
-        pair = able(blocks, HEADLINE_FPR), able(theirs, HEADLINE_FPR)
+        pair = alike(calibrated(blocks), calibrated(theirs))
         found[f"tpr@{HEADLINE_FPR:g}"] = tpr_difference(*pair, HEADLINE_FPR, confidence)
     return {
         name + MINUS: replace(e, name=name + MINUS, method=f"minus {primary}; {e.method}") for name, e in found.items()

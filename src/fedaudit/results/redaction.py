@@ -17,7 +17,7 @@ from fedaudit.config.registry import DATA, DEFENCES, MODELS, Registry
 from fedaudit.config.schema import Config
 from fedaudit.errors import FedauditError
 from fedaudit.questions import MINUS, of, ours
-from fedaudit.results.document import RESULTS, SCORES, Document
+from fedaudit.results.document import ERRORS, RESULTS, SCORES, Document
 from fedaudit.results.gate import Rule, parse_rules
 from fedaudit.results.schema import schema
 from fedaudit.stats.strongest import RANK, Heard, strongest
@@ -244,7 +244,7 @@ def _worded(document: Document, results: Sequence[AuditResult]) -> list[Headline
     primary = {h.vantage: fixed for h in headlines if h.primary and (fixed := _primary(h, results, name))}
     about = {entry.attack: ATTACKS.brief(entry.attack) for entry in results if _own_attack(entry.attack)}
     scene = Scene(results, document.run.rounds, name, primary=primary, about=about, groups=document.groups)
-    return worded([replace(headline, tone=_tone(headline, scene)) for headline in headlines], scene)
+    return worded([replace(headline, tone=_tone(headline, scene), lent_by="") for headline in headlines], scene)
 
 
 def _tone(headline: Headline, scene: Scene) -> Tone:
@@ -302,8 +302,8 @@ SENTENCES = frozenset(
         "the upper end came out NaN or infinite",
         _CALIBRATION,
         *(
-            f"{_CALIBRATION}: {needy} must have #, the smallest has #{worth}"
-            for needy in ("every party", "the calibration set")
+            f"{_CALIBRATION}: there must be #{together}, and there are #{worth}"
+            for together in ("", " in all parties together")
             for worth in ("", ", which are worth # independent ones")
         ),
         *(
@@ -339,14 +339,14 @@ SENTENCES = frozenset(
     }
 )
 
-USELESS = warning("model-useless", right=0.5, commonest=0.5)
+USELESS = [warning(code, right=0.5, commonest=0.5) for code in ("model-useless", "model-not-learnt")]
 
 
 def _own(text: str) -> bool:
     base, _, rate = text.removesuffix(MINUS).partition("@")
     if text in _own_words() or (base in _own_words() and _is_number(rate)):
         return True
-    return _shape(text) in {*SENTENCES, _shape(words(USELESS))}
+    return _shape(text) in {*SENTENCES, *map(_shape, map(words, USELESS))}
 
 
 def _shape(sentence: str) -> str:
@@ -379,7 +379,7 @@ def _own_words() -> frozenset[str]:
         *CAUSES,
         *_choosable(schema()),
     }
-    found |= {RESULTS, SCORES, JOURNAL, *ours(), *_names(DEFENCES)}
+    found |= {RESULTS, SCORES, ERRORS, JOURNAL, *ours(), *_names(DEFENCES)}
     return frozenset(found | {metric.name for question in ours().values() for metric in question.metrics})
 
 

@@ -28,7 +28,7 @@ from fedaudit.stats import (
 )
 from fedaudit.stats.epsilon import by_unit
 from fedaudit.stats.intervals import check_levels
-from fedaudit.stats.roc import pooled_tpr
+from fedaudit.stats.roc import Absent, tpr_at_fpr
 from fedaudit.trace.journal import Seal, checksum_of, unchecked, verify
 from fedaudit.trace.journal import seal as seal_in
 from fedaudit.types import Bools, ByName, Estimate, Floats, Notice, Role, Strings, notice, warning
@@ -116,11 +116,31 @@ def blocks_of(scores: Scores, attack: str, model: str, party: str | None = None)
         wanted = [mine]
     else:
         wanted = [mine & (parties == p) for p in sorted({*parties[mine].tolist()} if party is None else {party})]
-    # A party that took part too seldom has no scores at all and is left out.
-    return [_block(index, scores) for index in wanted if np.isfinite(scores["score"][index]).any()]
+    local = party is not None or model == LOCAL
+    # A party that took part too seldom has no scores at all: `absent_of` names it.
+    return [
+        _block(index, scores, str(parties[index][0]) if local else "")
+        for index in wanted
+        if np.isfinite(scores["score"][index]).any()
+    ]
 
 
-def _block(mine: Bools, scores: Scores) -> Block:
+def absent_of(scores: Scores, attack: str, model: str) -> list[Absent]:
+    """The parties that have no block of their own, because none of their scores is a number."""
+    mine = np.asarray((scores["attack"] == attack) & (scores["model"] == model))
+    if model != LOCAL:
+        return []
+    fitted, found = bool(scores["reference"][mine].any()), list[Absent]()
+    for party in sorted({*scores["party"][mine].tolist()}):
+        own = mine & (scores["party"] == party)
+        if not np.isfinite(scores["score"][own]).any():
+            unfit = fitted and int(scores["reference"][own].sum()) < 2
+            members = int((scores["role"][own] == Role.MEMBER.value).sum())
+            found.append(Absent(party, "unfit" if unfit else "unseen", members))
+    return found
+
+
+def _block(mine: Bools, scores: Scores, party: str = "") -> Block:
     role, mine = scores["role"], mine & ~scores["reference"]
     members, evaluation, calibration = (
         mine & (role == each.value) for each in (Role.MEMBER, Role.EVALUATION, Role.CALIBRATION)
@@ -129,7 +149,7 @@ def _block(mine: Bools, scores: Scores) -> Block:
     subject = scores.get("subject")
     names = None if subject is None else (subject[members], subject[evaluation], subject[calibration])
     ids = scores["id"][members], scores["id"][evaluation], scores["id"][calibration]
-    return Block(values[members], values[evaluation], values[calibration], names, ids)
+    return Block(values[members], values[evaluation], values[calibration], names, ids, party=party)
 
 
 # ------------------------------------------------------------------ the statistics of a file of scores
@@ -156,13 +176,15 @@ class Scored:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """The scores of a file: in blocks, for AUC and TPR; and row by row, sorted by id, for epsilon."""
+    """The scores of a file: in blocks, for AUC and TPR; and row by row, sorted by id, for epsilon. `areas`: blocks for
+    the AUC alone, which needs no threshold, so that no non-members have to be set aside for one."""
 
     blocks: Sequence[Block]
     scores: Floats
     member: Bools
     subject: Strings | None
     notices: Sequence[Notice]
+    areas: Sequence[Block] = ()
     run: "OfRun | None" = None
 
 
@@ -197,7 +219,7 @@ def estimate(
     rows = _of_a_run(path, attack, model) if _is_of_a_run(path) else _own(path, attack or model)
     kept, left_out = _reachable(fprs, rows)
     notices = [*rows.notices, *left_out]
-    found = [auc(rows.blocks, confidence), *(pooled_tpr(rows.blocks, fpr, confidence) for fpr in kept)]
+    found = [auc(rows.areas or rows.blocks, confidence), *(tpr_at_fpr(rows.blocks, fpr, confidence) for fpr in kept)]
     if rows.run:
         notices += unchecked(path)
     dropped = int(np.isneginf(rows.scores).sum())
@@ -228,7 +250,7 @@ def _reachable(fprs: tuple[float, ...] | None, rows: Rows) -> tuple[list[float],
     """The rates that so many records can calibrate, and what is left out; one that was asked for is an error."""
     kept: list[float] = []
     notices: list[Notice] = []
-    calibration = max(len(block.calibration) for block in rows.blocks)
+    calibration = sum(len(block.calibration) for block in rows.blocks)
     for fpr in fprs or DEFAULT_FPR:
         needed = needed_for_value(fpr)
         if calibration >= needed:
@@ -271,7 +293,10 @@ def _own(path: Path, of_a_run: str | None) -> Rows:
     sets = (member, ~member & ~calibration, calibration)
     names = None if subject is None else (subject[sets[0]], subject[sets[1]], subject[sets[2]])
     block = Block(scores[sets[0]], scores[sets[1]], scores[sets[2]], names)
-    return Rows(blocks=[block], scores=scores, member=member, subject=subject, notices=notices)
+    everybody = np.concatenate([block.evaluation, block.calibration])
+    whose = None if names is None else (names[0], np.concatenate(names[1:]), names[2][:0])
+    area = Block(block.members, everybody, block.calibration[:0], whose)
+    return Rows(blocks=[block], scores=scores, member=member, subject=subject, notices=notices, areas=[area])
 
 
 def _columns(path: Path) -> dict[str, Column]:

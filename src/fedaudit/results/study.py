@@ -8,7 +8,7 @@ DIR/study.parquet    one row for each cell, result and estimate; a cell without 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,14 @@ from fedaudit.files import atomic
 from fedaudit.results import document as results
 from fedaudit.results.compare import ComparedRun, hides_risk, pareto, risk_difference, row_of
 from fedaudit.results.document import Document
+from fedaudit.results.run_errors import NOT_KNOWN, RunErrors, errors_of_run
 from fedaudit.results.schema import read_file, save_as
 from fedaudit.stats import over_runs
+from fedaudit.stats.intervals import of_sum
+from fedaudit.stats.strongest import quoted_figures
 from fedaudit.stats.wording import several_kinds, value_of
 from fedaudit.trace import journal
-from fedaudit.types import AuditResult, Estimate, Headline
+from fedaudit.types import AuditResult, Estimate, Headline, UnitErrors
 from fedaudit.types.stored import Many, Whole
 
 if TYPE_CHECKING:
@@ -63,10 +66,20 @@ class Outcome:
     overrides: Mapping[str, Any]
     document: Document | None
     status: str
+    folder: Path | None = None
 
     @property
     def complete(self) -> bool:
         return self.status == COMPLETE
+
+    @cached_property
+    def errors(self) -> RunErrors:
+        """Of what its headlines quote."""
+        if self.document is None or self.folder is None:
+            return NOT_KNOWN
+        quoted = {(headline.attack, headline.model) for headline in self.document.headlines}
+        results = [entry for entry in self.document.results if (entry.attack, entry.model) in quoted]
+        return errors_of_run(self.folder, results, RISKS)
 
 
 def save_file(file: StudyFile, directory: Path) -> None:
@@ -96,9 +109,10 @@ def found_in(directory: Path, cell: str) -> tuple[Document | None, str]:
     if not (folder / results.RESULTS).is_file():
         return None, ""
     try:
-        found, scores = results.load(folder), folder / results.SCORES
-        if scores.is_file():
-            journal.verify(scores, journal.checksum_of(scores))
+        found = results.load(folder)
+        for file in (folder / results.SCORES, folder / results.ERRORS):
+            if file.is_file():
+                journal.verify(file, journal.checksum_of(file))
     except FedauditError as error:
         if error.code not in DAMAGED:
             raise
@@ -117,7 +131,9 @@ def outcomes(directory: Path) -> list[Outcome]:
         document, status = found_in(directory, entry.cell)
         if document is None and entry.cell in file.failed:
             status = f"failed: {file.failed[entry.cell]}"
-        found.append(Outcome(entry.cell, entry.overrides, document, status or "not run"))
+        found.append(
+            Outcome(entry.cell, entry.overrides, document, status or "not run", directory / CELLS / entry.cell)
+        )
     return found
 
 
@@ -165,7 +181,7 @@ def save_table(found: Sequence[Outcome], directory: Path) -> Path:
 # ------------------------------------------------------------------ the effect of each key
 # Cells differ in several keys at once. The effect of one key is read off pairs of cells that are equal in all others,
 # and within such a pair off the same records, where both have them: both err on these, and mostly together. The mean
-# over pairs has the interval of `stats.over_runs`: how much the pairs differ, and the error of measuring each.
+# over pairs has the interval of `stats.over_runs`: how much the pairs differ, and what their errors have in common.
 
 
 @dataclass(frozen=True)
@@ -224,7 +240,7 @@ def frontier(found: Sequence[Outcome]) -> list[Configuration]:
     for outcome in found:
         if outcome.document:
             groups.setdefault(json.dumps(_unseeded(outcome.overrides)), []).append((outcome, outcome.document))
-    means = [_over_seeds(of[0][0].cell, [document for _, document in of], metric) for of in groups.values()]
+    means = [_over_seeds(of[0][0].cell, of, metric) for of in groups.values()]
     members = zip(groups.values(), means, pareto([row for _, row in means]), strict=True)
     return [Configuration(_unseeded(of[0][0].overrides), cells, row) for of, (cells, _), row in members]
 
@@ -238,21 +254,22 @@ def _unseeded(overrides: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _over_seeds(name: str, documents: Sequence[Document], metric: str) -> tuple[int, ComparedRun]:
+def _over_seeds(name: str, runs: Sequence[tuple[Outcome, Document]], metric: str) -> tuple[int, ComparedRun]:
     """How many of these runs have a risk, and the row of the one that has, or of the means over several: of every
     vantage, and of the accuracy."""
-    each = [row_of(document, name, metric) for document in documents]
-    valued = [document for document, row in zip(documents, each, strict=True) if row.risk]
+    each = [row_of(document, name, metric) for _, document in runs]
+    valued = [run for run, row in zip(runs, each, strict=True) if row.risk]
     if len(valued) < 2:
         return len(valued), next((row for row in each if row.risk), each[0])
-    first, headlines, mixed = valued[0], [], {}
+    first, headlines, mixed = valued[0][1], [], {}
     for headline in first.headlines:
-        quoted = [h for document in valued if (h := _headline(document, headline.vantage))]
-        risk = _mean([e for h in quoted if (e := h.estimates.get(metric)) is not None and e.value is not None])
+        quoted = [(outcome, h) for outcome, document in valued if (h := _headline(document, headline.vantage))]
+        known = [(o, h, e) for o, h in quoted if (e := h.estimates.get(metric)) is not None and e.value is not None]
+        risk = _mean([e for _, _, e in known], errors=[o.errors.of(h.attack, h.model, e) for o, h, e in known])
         if risk is not None:
-            headlines.append(replace(headline, estimates={metric: risk}))
-            mixed[headline.vantage] = several_kinds(quoted)
-    rights = [e for document in valued if (e := document.accuracy) and e.value is not None]
+            headlines.append(replace(headline, estimates={metric: risk}, figure=metric, grade=None, lent_by=""))
+            mixed[headline.vantage] = several_kinds([h for _, h in quoted])
+    rights = [e for _, document in valued if (e := document.accuracy) and e.value is not None]
     right = _mean(rights)
     run = replace(first.run, accuracy={} if right is None else {"evaluation": right})
     row = row_of(replace(first, run=run, headlines=headlines), name, metric)
@@ -269,16 +286,24 @@ def _each(found: Sequence[Outcome], key: str, vantage: str, metric: str, directo
     first = next(iter(levels))
     for text, value in levels.items():
         mine = [outcome for outcome in found if json.dumps(outcome.overrides[key]) == text]
-        risks = [e for o in mine if (e := _risk(o, vantage, metric)) is not None and _valued(e)]
+        risks = [(o, e) for o in mine if (e := _risk(o, vantage, metric)) is not None and _valued(e)]
+        risk = _mean([e for _, e in risks], errors=[_errors(o, vantage, e) for o, e in risks])
         pairs = [] if text == first else list(_differences(mine, found, key, first, vantage, metric, directory))
-        yield Level(value, len(risks), _mean(risks), len(pairs), _mean(pairs, least=-1.0))
+        gap = _mean([e for e, _ in pairs], least=-1.0, errors=[errors for _, errors in pairs])
+        yield Level(value, len(risks), risk, len(pairs), gap)
 
 
 def _risk(outcome: Outcome, vantage: str, metric: str) -> Estimate | None:
-    headline = _headline(outcome.document, vantage)
-    if outcome.document is None or headline is None or hides_risk(outcome.document, headline, metric):
+    own = next((h for h in outcome.document.headlines if h.vantage == vantage), None) if outcome.document else None
+    quoted = _headline(outcome.document, vantage)
+    if outcome.document is None or own is None or quoted is None or hides_risk(outcome.document, own, metric):
         return None
-    return headline.estimates.get(metric)
+    return quoted.estimates.get(metric)
+
+
+def _errors(outcome: Outcome, vantage: str, risk: Estimate) -> UnitErrors | None:
+    headline = _headline(outcome.document, vantage)
+    return outcome.errors.of(headline.attack, headline.model, risk) if headline else None
 
 
 def _valued(estimate: Estimate | None) -> bool:
@@ -286,10 +311,12 @@ def _valued(estimate: Estimate | None) -> bool:
     return value_of(estimate) is not None and estimate is not None and estimate.doubt is None
 
 
-def _mean(estimates: Sequence[Estimate], least: float = 0.0) -> Estimate | None:
+def _mean(
+    estimates: Sequence[Estimate], least: float = 0.0, errors: Sequence[UnitErrors | None] = ()
+) -> Estimate | None:
     if len(estimates) < 2:
         return estimates[0] if estimates else None
-    return over_runs(estimates, least)
+    return over_runs(estimates, least, errors=errors)
 
 
 def _differences(
@@ -300,16 +327,18 @@ def _differences(
     vantage: str,
     metric: str,
     directory: Path,
-) -> Iterator[Estimate]:
+) -> Iterator[tuple[Estimate, UnitErrors | None]]:
+    """Each with what every record, or person, adds to its error."""
     partners = {_others(o.overrides, key): o for o in found if json.dumps(o.overrides[key]) == first}
     for outcome in mine:
         partner = partners.get(_others(outcome.overrides, key))
-        pair = [(o, _quoted(o.document, vantage, metric)) for o in (outcome, partner) if o]
-        places = [(directory / CELLS / o.cell, entry) for o, entry in pair if entry]
-        if len(places) == 2:
+        pair = [(o, entry) for o in (outcome, partner) if o and (entry := _quoted(o.document, vantage, metric))]
+        if len(pair) == 2:
+            places = [(directory / CELLS / o.cell, entry) for o, entry in pair]
             difference = risk_difference(places[0], places[1], metric)
             if difference is not None and difference.value is not None:
-                yield difference
+                one, two = (o.errors.of(entry.attack, entry.model, entry.estimates[metric]) for o, entry in pair)
+                yield difference, of_sum(one, two, -1.0) if one and two else None
 
 
 def _others(overrides: Mapping[str, Any], key: str) -> str:
@@ -317,7 +346,9 @@ def _others(overrides: Mapping[str, Any], key: str) -> str:
 
 
 def _headline(document: Document | None, vantage: str) -> Headline | None:
-    return next((h for h in document.headlines if h.vantage == vantage), None) if document else None
+    """The one whose figure is quoted for this vantage."""
+    quoted = quoted_figures(document.headlines) if document else []
+    return next((one.whose for one in quoted if one.headline.vantage == vantage), None)
 
 
 def _quoted(document: Document | None, vantage: str, metric: str) -> AuditResult | None:

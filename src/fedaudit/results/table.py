@@ -5,19 +5,22 @@ import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from fedaudit.config.attack_registry import BLIND
 from fedaudit.questions import main_figure, of_membership
 from fedaudit.results.document import Document
 from fedaudit.results.repeats import MEASURED, every_attack
-from fedaudit.stats.wording import main_tpr
+from fedaudit.results.run_errors import RunErrors, errors_of_run
+from fedaudit.stats.strongest import quoted_figures
+from fedaudit.stats.wording import main_tpr, without
 from fedaudit.types import AuditResult, Estimate
 
 COLUMNS = (
     *("attack", "vantage", "model", "measure", "configuration", "runs", "value", "low", "high", "confidence"),
-    *("smallest", "largest", "method", "reason"),
+    *("smallest", "largest", "method", "reason", "missing", "quoted"),
 )
 
 
@@ -33,17 +36,23 @@ class TableRow:
     estimate: Estimate
     smallest: float | None
     largest: float | None
+    quoted: bool = False  # as the verdict quotes it: its interval pays for the choice
 
 
-def rows(runs: Mapping[str, Document], measures: Sequence[str] = ()) -> list[TableRow]:
-    """`runs` by name. `measures`: AUC, and the TPR that the first run quotes, unless others are named; of attacks that
-    ask another question than membership, the figure that sums it up."""
+def rows(
+    runs: Mapping[str, Document], measures: Sequence[str] = (), folders: Mapping[str, Path] | None = None
+) -> list[TableRow]:
+    """`runs` by name, and the folders in which they keep their scores. `measures`: AUC, and the TPR that the first run
+    quotes, unless others are named; of attacks that ask another question than membership, the figure that sums it
+    up."""
     wanted = Wanted(tuple(measures), tuple(_usual(runs)))
     found: list[TableRow] = []
     for alike in _alike(runs):
         pooled = {name: [e for e in run.results if e.party is None] for name, run in alike.items()}
-        found += _means(pooled, wanted) if len(pooled) > 1 else []
-        found += [row for name, own in pooled.items() for row in _single(name, own, wanted, len(pooled) > 1)]
+        if len(pooled) > 1:
+            errors = {name: errors_of_run(folders[name], own) for name, own in pooled.items()} if folders else {}
+            found += _means(pooled, wanted, list(errors.values()))
+        found += [row for name, run in alike.items() for row in _single(name, run, wanted, len(pooled) > 1)]
     return sorted(found, key=lambda row: (row.vantage, row.model, row.attack, wanted.place(row.estimate.name)))
 
 
@@ -66,8 +75,9 @@ class Wanted:
 
 
 def _usual(runs: Mapping[str, Document]) -> list[str]:
-    quoted = [main_tpr([headline.estimates for headline in run.headlines]) for run in runs.values()]
-    return [*dict.fromkeys(name for name in quoted if name), "auc"]
+    rates = [main_tpr([headline.estimates for headline in run.headlines]) for run in runs.values()]
+    rates += [one.name for run in runs.values() for one in quoted_figures(run.headlines)]
+    return [*dict.fromkeys(name for name in rates if name and name != "auc"), "auc"]
 
 
 def _alike(runs: Mapping[str, Document]) -> list[dict[str, Document]]:
@@ -90,10 +100,14 @@ def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _single(name: str, entries: Sequence[AuditResult], wanted: Wanted, among_others: bool) -> list[TableRow]:
-    """The figures of one run. Among others of its configuration, those that are not measured: the mean of what each run
-    proves is no bound, so that each keeps its own."""
-    return [
+def _single(name: str, run: Document, wanted: Wanted, among_others: bool) -> list[TableRow]:
+    """The figures of one run, what its verdict quotes as it quotes it. Among others of its configuration, those that
+    are not measured: the mean of what each run proves is no bound, so that each keeps its own."""
+    quoted: dict[tuple[str, str, str, str], Estimate | None] = {
+        (one.whose.vantage, one.whose.attack, one.whose.model, one.name): one.estimate
+        for one in quoted_figures(run.headlines)
+    }
+    found = [
         TableRow(
             attack=entry.attack,
             vantage=entry.vantage,
@@ -104,13 +118,16 @@ def _single(name: str, entries: Sequence[AuditResult], wanted: Wanted, among_oth
             smallest=entry.estimates[measure].value,
             largest=entry.estimates[measure].value,
         )
-        for entry in entries
+        for entry in run.results
+        if entry.party is None
         for measure in wanted.of(entry)
         if not among_others or entry.estimates[measure].kind != MEASURED
     ]
+    of_verdict = [(row, quoted.get((row.vantage, row.attack, row.model, row.estimate.name))) for row in found]
+    return [replace(row, estimate=told, quoted=True) if told else row for row, told in of_verdict]
 
 
-def _means(runs: Mapping[str, Sequence[AuditResult]], wanted: Wanted) -> list[TableRow]:
+def _means(runs: Mapping[str, Sequence[AuditResult]], wanted: Wanted, errors: Sequence[RunErrors]) -> list[TableRow]:
     """Of the figures that are measured, the mean over these runs."""
     shown: dict[tuple[str, str, str], dict[str, None]] = {}
     valued = Counter[tuple[str, str, str, str]]()
@@ -129,7 +146,7 @@ def _means(runs: Mapping[str, Sequence[AuditResult]], wanted: Wanted) -> list[Ta
             smallest=entry.smallest.get(measure),
             largest=entry.largest.get(measure),
         )
-        for entry in every_attack(list(runs.values()))
+        for entry in every_attack(list(runs.values()), errors)
         for measure in shown[entry.attack, entry.vantage, entry.model]
         if measure in entry.estimates
     ]
@@ -146,7 +163,7 @@ def as_csv(table: Sequence[TableRow]) -> str:
             [
                 *map(inert, (row.attack, row.vantage, row.model, e.name, row.configuration)),
                 *(row.runs, e.value, e.low, e.high, e.confidence, row.smallest, row.largest),
-                *map(inert, (e.method, e.reason or "")),
+                *map(inert, (e.method, e.reason or "", without(e), "yes" if row.quoted else "")),
             ]
         )
     return text.getvalue()

@@ -229,7 +229,7 @@ def settled(request: Request, task: Checkable | None) -> Settings:
         weights_per_member=weights_per_member(task, game, layer, "coins" in settings.asked),
         filter_share=filter_share(task, layer),
     )
-    if request.ours is None and not request.named:
+    if not request.named:
         settings = that_calibrate(settings, game)
     return settings
 
@@ -477,7 +477,7 @@ def check_unit(audit: AuditSection, asked: Sequence[BaseAttack]) -> None:
             suited = ", ".join(attacks.every("subject"))
             todo = f'Use {suited}; or set audit.unit = "record".'
             raise FedauditError("attack-unit", f"{attack.name} asks about records, and this game about people", todo)
-        todo = 'Set federation.partition = "subjects" and no audit.unit, or name another attack.'
+        todo = 'Set audit.unit = "subject" and federation.partition = "subjects" or "column", or name another attack.'
         raise FedauditError("attack-unit", f"{attack.name} asks about people, and this game about records", todo)
     if people and (audit.adversary or audit.attribute):
         what = "audit.adversary and [audit.attribute] are about records, and this game is about people"

@@ -23,7 +23,7 @@ from fedaudit.federation import plans as sampled
 from fedaudit.privacy.statement import Promise
 from fedaudit.questions import Ground, Planting, every
 from fedaudit.session.assemble import Ours, Request, chosen, settled
-from fedaudit.types import Audit, Dataset, Game, Notice, Party, Plan, Records, as_notices, notice
+from fedaudit.types import Audit, Dataset, Game, Notice, Party, Plan, Records, Role, as_notices, notice
 
 if TYPE_CHECKING:  # torch is needed to train, not to look again at what was recorded
     from fedaudit.defences.shared import Defence
@@ -104,7 +104,13 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
         config=config,
         game=game,
         attacks=attacks,
-        notices=(*left_out(dataset, game), *implied, *as_notices(dataset.notices)),
+        notices=(
+            *left_out(dataset, game),
+            *in_several(config, game),
+            *few_aside(game),
+            *implied,
+            *as_notices(dataset.notices),
+        ),
         asked={name: one.asked for name, one in made.items()},
         ours=Ours(references, shadow),
         legend=Legend(dataset.values, frozenset(name for name in (dataset.session, dataset.holder) if name)),
@@ -113,11 +119,12 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
 
 
 def decided(config: Config, dataset: Dataset) -> Config:
-    """Decides whether people may be split, if the data say whose a record is. They may not, unless that was asked for,
-    directly or by a coin for each record."""
+    """Decides what is trained on, if nothing says it; and whether people may be split, if the data say whose a record
+    is. They may not, unless that was asked for, directly or by a coin for each record."""
     federation, known = config.federation, dataset.records.subject is not None
     split = bool(federation.split_subjects) or (bool(federation.coins) and federation.partition != "subjects")
-    return config.splitting(split if known else None)
+    shares = partition.shares_of(federation, dataset.records)
+    return config.sharing(*shares).splitting(split if known else None)
 
 
 def asked_about(config: Config, dataset: Dataset) -> Dataset:
@@ -151,6 +158,27 @@ def left_out(dataset: Dataset, game: Game) -> tuple[Notice, ...]:
     everybody = len(subjects.people(dataset.records)[0])
     missing, sessions = everybody - len(game.candidates), dataset.session is not None
     return (notice("single-record", people=missing, of=everybody, sessions=sessions),) if missing else ()
+
+
+def in_several(config: Config, game: Game) -> tuple[Notice, ...]:
+    """People whom a column puts in more than one party. (Where records are dealt out at random, nearly all are.)"""
+    if config.federation.partition != "column" or (found := partition.in_several(game)) is None:
+        return ()
+    return (notice("in-several-parties", people=found[0], of=found[1]),) if found[0] else ()
+
+
+FEW_ASIDE = 5  # candidates of a party that are reported on, or that set thresholds: with fewer it is named
+
+
+def few_aside(game: Game) -> tuple[Notice, ...]:
+    """Parties that are so small that next to nobody is left to compare their members with."""
+    counts: dict[str, list[int]] = {}
+    for party in game.parties:
+        own = game.truth.role[game.candidates.of_party(party)]
+        evaluation, calibration = (int((own == role.value).sum()) for role in (Role.EVALUATION, Role.CALIBRATION))
+        if 0 < min(evaluation, calibration) < FEW_ASIDE:
+            counts[party] = [evaluation, calibration]
+    return (notice("few-aside", parties=counts),) if counts else ()
 
 
 def training(config: Config, records: int) -> dict[str, Any]:
@@ -315,6 +343,6 @@ def shadow_of(config: Config, game: Game, own: Records | None, training: Mapping
     if adversary == "do-sh":
         return Shadow(adversary, own_of_party(game, game.first), game.first)
     assert own is not None
-    share = federation.member_subjects or federation.members
+    share = federation.member_subjects or federation.shares[0]
     own_game = split_own(own, share, federation.seed, bool(federation.split_subjects))
     return Shadow(adversary, own_game, None, training, federation.seed)

@@ -80,12 +80,13 @@ def config_of(manifest: Mapping[str, Any], directory: Path) -> Config:
 
 
 def continued(directory: Path, manifest: Mapping[str, Any], config: Config) -> Config:
-    """A run continues as it began: if the configuration does not say whether people are split, or what the game is
-    about, what was decided then still holds; and where records are nobody's, nobody is split, whatever it says. Another
-    configuration is refused, before any data is read."""
+    """A run continues as it began: if the configuration does not say whether people are split, what is trained on, or
+    what the game is about, what was decided then still holds; and where records are nobody's, nobody is split, whatever
+    it says. Another configuration is refused, before any data is read."""
     begun = config_of(manifest, directory)
     if None in (config.federation.split_subjects, begun.federation.split_subjects):
         config = config.splitting(begun.federation.split_subjects)
+    config = config.sharing(begun.federation.members, begun.federation.nonmembers)
     if config.audit.unit is None:
         fresh = config.federation.fresh
         config = config.asking(begun.audit.unit, begun.federation.fresh if fresh is None else fresh)
@@ -167,7 +168,7 @@ class TraceWriter:
                 refuse_orphans(directory)
             store = Store.create(directory, manifest)
             # These belong to the run that is being replaced.
-            for name in (results.RESULTS, results.SCORES, results.REPORT, results.REDACTED, SALT):
+            for name in (results.RESULTS, results.SCORES, results.ERRORS, results.REPORT, results.REDACTED, SALT):
                 (directory / name).unlink(missing_ok=True)
             return cls(store, begun=False)
         except OSError as error:

@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
+
 from fedaudit.adversary.shadow import SIGNALS as OF_REFERENCES
 from fedaudit.config.schema import Config
 from fedaudit.federation import START, up_to
@@ -15,11 +17,12 @@ from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.recording import About, TraceWriter, continued
 from fedaudit.session.session import Event, Listener, Note, RoundDone, Session, nobody
 from fedaudit.session.tracking import closed_as_it_ends, refuse_missing, tracked
+from fedaudit.stats.wording import rate
 from fedaudit.trace import journal
 from fedaudit.trace.journal import JOURNAL
 from fedaudit.trace.segments import digest
 from fedaudit.trace.store import RUN, Store, load_manifest
-from fedaudit.types import Moment, Round, State, Trained
+from fedaudit.types import Game, Moment, Role, Round, State, Trained
 from fedaudit.words import words
 
 # (prepared, moment, model) -> the rounds after that moment, starting from that model
@@ -61,6 +64,8 @@ def run(
         if finished := session.trace and session.trace.finished():
             tell(f"{out} already holds this run, finished. Nothing is trained; use --force to train again.")
             return finished
+        if begun is None:
+            tell(trained_on(prepared.game))
         if using := references_at_risk(prepared):
             tell(
                 f'{using}: the reference models are lost if the run is killed; audit.keep = "snapshots" prevents that.'
@@ -73,6 +78,21 @@ def run(
             steps.append(step)
             session.watch((engine or rounds)(prepared, after, model))
         return ended(prepared, session, out, progress)
+
+
+def trained_on(game: Game) -> str:
+    """Which part of the data is trained on: the audit speaks for a model of that part."""
+    candidates = game.candidates
+    who = "records" if candidates.unit == "record" and candidates.subject is None else "people"
+    whose = candidates.id if candidates.subject is None else candidates.subject
+    members, evaluation, calibration = (len(np.unique(whose[game.truth.mask(role)])) for role in Role)
+    several = f" at {len(game.parties)} parties" * (len(game.parties) > 1)
+    everybody = len(np.unique(whose))
+    part = rate(round(members / everybody, 2))
+    return (
+        f"{members:,} of {everybody:,} {who}{several} are trained on ({part}); {evaluation:,} are "
+        f"reported on as non-members, and {calibration:,} set thresholds."
+    )
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from scipy import stats
 from fedaudit import __version__
 from fedaudit.audit import Auditor
 from fedaudit.config.schema import Config, parse
+from fedaudit.data.beside import only
 from fedaudit.federation.simulate import Trainer
 from fedaudit.results.selftest import Counted, SelfTest, code
 from fedaudit.session.prepare import Prepared, prepare
@@ -26,7 +27,7 @@ from fedaudit.session.recording import installed
 from fedaudit.session.run import Progress, rounds
 from fedaudit.stats import Ranks, gdp_epsilon, proved_epsilon, random_half
 from fedaudit.stats.gaussian import gaussian_epsilon
-from fedaudit.types import Audit, Candidates, Game, Role, Truth
+from fedaudit.types import Audit, Role
 
 NULLS, LEAKS, MECHANISMS = 14, 3, 24
 TRIALS, MU, DELTA = 100, 1.0, 0.1  # of one simulated mechanism; so many trials prove about half of its epsilon
@@ -100,13 +101,9 @@ def null_world(config: Config) -> Prepared:
     parties: list[Any] = []
     for party in prepared.parties:
         assert isinstance(party, Trainer)
-        mine = candidates.rows.take(trained_on & (candidates.party == party.name))
+        mine = candidates.rows.take((trained_on & (candidates.party == party.name))[candidates.owner])
         parties.append(Trainer(party.name, mine, party.training))
-    rows = candidates.rows.take(~trained_on)
-    fewer = Candidates(
-        "record", rows.id, candidates.party[~trained_on], rows, np.arange(len(rows)), subject=rows.subject
-    )
-    game = Game(fewer, Truth(rows.id, truth.role[~trained_on]))
+    game = only(prepared.game, ~trained_on)
     auditor = Auditor(prepared.task, game, prepared.settings)
     return replace(prepared, game=game, parties=parties, auditor=auditor)
 

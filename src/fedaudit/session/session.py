@@ -28,6 +28,7 @@ from fedaudit.questions import named
 from fedaudit.results import document as results
 from fedaudit.results.document import Document, Withheld
 from fedaudit.results.exposure import most_exposed, new_salt, stored_salt
+from fedaudit.results.run_errors import save_errors
 from fedaudit.results.schema import plain, read
 from fedaudit.results.scores import COINS_TOLD, save_scores
 from fedaudit.results.selftest import kept_for
@@ -46,6 +47,7 @@ from fedaudit.types import (
     Round,
     State,
     Stored,
+    UnitErrors,
     as_notices,
     gap,
     notice,
@@ -119,6 +121,7 @@ class Session:
         self.salt: str | None = None  # of the recorded run that is replayed
         self.seen: dict[Moment, str] = {}  # digests of what was exchanged, if no trace keeps them
         self.document: Document | None = None
+        self.errors: Mapping[tuple[str, str, str], UnitErrors] = {}  # behind the figures of the document
         self.started = time.perf_counter()
         self.closed = False
 
@@ -333,6 +336,7 @@ class Session:
         if auditor is None or about is None:
             return None
         found = self.snapshot() if self.snapshot else auditor.snapshot()
+        self.errors = found.errors
         exposed = None
         vocabulary = about.dataset.vocabulary
         if about.is_ours or vocabulary:
@@ -380,6 +384,7 @@ class Session:
         seal = store.seal if store else partial(journal.seal, out)
         try:
             save_scores(self.auditor.score_parts(), out, flipped_about(self.auditor), seal)
+            save_errors(self.errors, out, seal)
             results.save(document, out, seal)
         except OSError as error:
             if self.strict and not (self.about and self.about.is_ours):

@@ -27,7 +27,7 @@ from fedaudit.config.study import Cell, Study
 from fedaudit.errors import FedauditError
 from fedaudit.files import refuse_foreign, refuse_links, write_atomically, writing
 from fedaudit.results import study as results
-from fedaudit.results.document import REDACTED, REPORT, RESULTS, SCORES
+from fedaudit.results.document import ERRORS, REDACTED, REPORT, RESULTS, SCORES
 from fedaudit.results.exposure import SALT
 from fedaudit.results.schema import SCHEMA
 from fedaudit.results.study import CELLS, COMPLETE, ListedCell, Outcome, StudyFile
@@ -195,7 +195,7 @@ def _alone(name: str, config: Config, out: Path, tell: Tell) -> None:
     folder = out / CELLS / name
     document, status = results.found_in(out, name)
     if status and document is None:  # damaged results; its rounds may be there still
-        for file in (RESULTS, SCORES):
+        for file in (RESULTS, SCORES, ERRORS):
             (folder / file).unlink(missing_ok=True)
     again = document is not None and status != COMPLETE
     run(config, folder, progress, force=again, tell=lambda _: None)
@@ -262,7 +262,7 @@ def _in_step(members: Sequence[tuple[str, Prepared, World]], piece: Piece, tell:
 # nodes share no file system, only an installed fedaudit and the data that the configurations name. Where a node is
 # lost, Ray gives its pieces to another, which begins them again; they end in the same results.
 
-KEPT = (RUN, SCORES, RESULTS)  # of each cell; the results come last, because a cell that has them is finished
+KEPT = (RUN, SCORES, ERRORS, RESULTS)  # of each cell; the results come last: a cell that has them is finished
 Files = dict[str, dict[str, bytes]]  # by cell and by name
 
 
@@ -298,7 +298,7 @@ def keep(folder: Path, parts: dict[str, bytes]) -> None:
     """Writes what came back, with its checksums in a journal. The journal of the run stayed on the node, with the
     rounds that it lists; one that an earlier attempt left here would not vouch for these files."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (RESULTS, SCORES, REPORT, REDACTED, SALT):
+    for name in (RESULTS, SCORES, ERRORS, REPORT, REDACTED, SALT):
         (folder / name).unlink(missing_ok=True)
     clear(folder)
     journal.append(folder, {name: checksum(content) for name, content in parts.items()})
@@ -351,5 +351,5 @@ def audit_remotely(
         for name, _ in cells:
             own = Path(folder) / CELLS / name
             if name not in failed and (own / RESULTS).is_file():
-                found[name] = {part: (own / part).read_bytes() for part in KEPT}
+                found[name] = {part: (own / part).read_bytes() for part in KEPT if (own / part).is_file()}
     return found, failed

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fedaudit.stats.intervals import clopper_pearson, over_runs, proportion
     from fedaudit.stats.paired import accuracy_difference, auc_difference, decisions, party_differences, tpr_difference
     from fedaudit.stats.ranking import auc
-    from fedaudit.stats.roc import pooled_tpr, roc_curve, tpr_at_fpr
+    from fedaudit.stats.roc import roc_curve, tpr_at_fpr
 
 _MODULES = ("blocks", "intervals", "ranking", "roc", "paired", "bands", "epsilon", "canary")  # lightest first
 
@@ -63,7 +63,6 @@ __all__ = [
     "one_run_epsilon",
     "over_runs",
     "party_differences",
-    "pooled_tpr",
     "proportion",
     "proved_epsilon",
     "random_half",

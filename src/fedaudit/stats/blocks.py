@@ -7,7 +7,7 @@ may have records in several blocks (one person in several hospitals), so its nam
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +29,8 @@ class Block:
     """Scores that may be compared with one another. Local models of several parties are several blocks.
 
     `subjects` names the subject of each score, for members, evaluation and calibration in turn; None: all independent.
-    `ids` names the records, in the same order: only comparisons on the same records need them.
+    `ids` names the records, in the same order: only comparisons on the same records need them. `party`: whose scores
+    these are, if they are one party's.
     """
 
     members: Floats
@@ -37,6 +38,8 @@ class Block:
     calibration: Floats
     subjects: tuple[Groups, Groups, Groups] | None = None
     ids: tuple[Groups, Groups, Groups] | None = None
+    _: KW_ONLY
+    party: str = ""
 
     @cached_property
     def calibration_numbers(self) -> Ints | None:
@@ -78,24 +81,35 @@ class Block:
         shares = [_equal(side, values) / (len(side) + 2) for side in (self.rising, others)]
         return 1 - float(np.sum(np.minimum(*shares) ** 3))
 
-    def tied_share(self, rank: Any) -> Any:
-        """The weight with which a score is accused if it equals the calibration score of this rank (or these ranks)."""
-        own, rising = self.descending[rank], self.descending[-2:0:-1]
-        above = len(rising) - np.searchsorted(rising, own, side="right")
-        tied = len(rising) - np.searchsorted(rising, own, side="left") - above
-        return (rank - above) / (tied + 1)
+    def accused(self, scores: Floats, rank: float, spread: float = 1.0) -> Floats:
+        """For each score its weight clip((rank - above) / (tied + spread), 0, 1), by the calibration scores above it
+        and equal to it: the chance that it is accused when coins decide about ties, and about the fraction of a rank.
+        `spread`: how many calibration scores tell as much as one independent score."""
+        low, high = self._zone(rank, spread)
+        found, open_ = (scores > high).astype(np.float64), (scores >= low) & (scores <= high)
+        found[open_] = self._weights(scores[open_], rank, spread)
+        return found
 
-    def accused(self, scores: Floats, rank: int) -> Floats:
-        """For each score its weight clip((rank - above) / (tied + 1), 0, 1), by the calibration scores above it and
-        equal to it: the chance that fewer than `rank` of them are ahead of it when coins break the ties."""
-        threshold = self.descending[rank]
-        return np.asarray(np.where(scores == threshold, self.tied_share(rank), (scores > threshold).astype(np.float64)))
-
-    def accusations(self, scores: Floats, rank: int) -> float:
+    def accusations(self, scores: Floats, rank: float, spread: float = 1.0) -> float:
         """The sum of `accused`, the same bits in whatever order the scores are stored."""
-        threshold = self.descending[rank]
-        tied = np.count_nonzero(scores == threshold)
-        return float(np.count_nonzero(scores > threshold) + tied * self.tied_share(rank))
+        low, high = self._zone(rank, spread)
+        doubtful = np.sort(scores[(scores >= low) & (scores <= high)])
+        return float(np.count_nonzero(scores > high) + self._weights(doubtful, rank, spread).sum())
+
+    def _zone(self, rank: float, spread: float) -> tuple[float, float]:
+        """Below the first nobody is accused, above the second everybody is for certain."""
+        last = min(math.ceil(rank), len(self.calibration) + 1)
+        return float(self.descending[last]), float(self.descending[max(math.floor(rank - spread) + 1, 0)])
+
+    def _weights(self, scores: Floats, rank: float, spread: float) -> Floats:
+        above, tied = self._beside(scores)
+        return np.asarray(np.clip((rank - above) / (tied + spread), 0.0, 1.0))
+
+    def _beside(self, scores: Floats) -> tuple[Ints, Ints]:
+        """For each score how many calibration scores lie above it, and how many equal it."""
+        rising = self.descending[-2:0:-1]
+        above = len(rising) - np.searchsorted(rising, scores, side="right")
+        return above, len(rising) - np.searchsorted(rising, scores, side="left") - above
 
     def hits(self, ranks: Ints) -> Floats:
         """How many members are accused at each of these ranks; members tied with the threshold count in part."""
@@ -104,7 +118,8 @@ class Block:
         tied = len(rising) - np.searchsorted(rising, thresholds, side="left") - above
         found = above.astype(np.float64)
         if tied.any():
-            found += tied * self.tied_share(ranks)
+            ahead, equal = self._beside(thresholds)
+            found += tied * (ranks - ahead) / (equal + 1)
         return found
 
 
@@ -198,7 +213,8 @@ def judged(numbers: Ints) -> int:
 
 
 def needed_for_value(fpr: float) -> int:
-    """With fewer calibration non-members than this, no threshold has an expected FPR of at most `fpr`."""
+    """With fewer independent calibration non-members than this, of all parties together, a TPR at `fpr` has no value:
+    even if every member lay above all of them, fewer than all would be accused."""
     return math.ceil(1 / fpr - 1e-9)
 
 
@@ -208,7 +224,7 @@ def needed_for_lower_end(fpr: float, confidence: float = 0.95, blocks: int = 1, 
     the true threshold of its block."""
     alpha = (1 - confidence) / (4 if guaranteed else 2)
     together = math.ceil(math.log(alpha) / math.log1p(-fpr) - 1e-9)
-    return max(math.ceil(together / blocks), needed_for_value(fpr))
+    return math.ceil(max(together, needed_for_value(fpr)) / blocks)
 
 
 @dataclass(frozen=True)
@@ -217,7 +233,6 @@ class Ranked:
 
     block: Block
     fpr: float
-    rank: int
     spread: float  # design effect of the calibration scores
 
     @property
@@ -228,6 +243,31 @@ class Ranked:
     def effective(self) -> int:
         """How many independent scores would tell as much as these."""
         return int(self.size / self.spread)
+
+    @property
+    def rank(self) -> float:
+        return threshold_rank(self.size, self.fpr, self.spread)
+
+    @property
+    def threshold(self) -> float:
+        """A score as high as this is more likely accused than not."""
+        return float(self.block.descending[max(math.floor(self.rank - self.spread / 2) + 1, 1)])
+
+    @property
+    def most(self) -> float:
+        """The chance that a score above all calibration scores is accused."""
+        return min(self.rank / self.spread, 1.0)
+
+    def accused(self, scores: Floats) -> Floats:
+        return self.block.accused(scores, self.rank, self.spread)
+
+    def accusations(self, scores: Floats) -> float:
+        return self.block.accusations(scores, self.rank, self.spread)
+
+    def by_people(self) -> "Ranked":
+        """The same, as if all records of a person were one: for ends that must hold however its scores cluster."""
+        numbers = self.block.calibration_numbers if self.block.of_several else None
+        return self if numbers is None else replace(self, spread=max(self.spread, records_of_one(numbers)))
 
     def first_hit(self) -> int:
         """The smallest rank at which a member is accused."""
@@ -244,14 +284,21 @@ class Ranked:
         return self.block.hits(np.minimum(beyond, self.size + 1))
 
 
-def threshold_rank(n: int, fpr: float, spread: float = 1.0) -> int:
-    """A score is accused if fewer than this many of the n calibration scores are ahead of it. The expected FPR is then
-    at most `fpr`.
+def records_of_one(numbers: Ints) -> float:
+    """How many records the person of a record has on average: the design effect if all records of a person err
+    together."""
+    own = np.bincount(numbers).astype(np.float64)
+    return float(np.sum(own**2) / own.sum()) if len(numbers) else 1.0
 
-    Of the n / spread effective scores, floor(fpr (n / spread + 1)) - 1 may be ahead, and each of them stands for
-    `spread`. The rank is 0 or less where there are fewer than 1 / fpr effective scores.
+
+def threshold_rank(n: int, fpr: float, spread: float = 1.0) -> float:
+    """The rank of the threshold among n calibration scores of which `spread` tell as much as one independent score. It
+    is no whole number: its fraction is the chance that one score more is accused.
+
+    A score that nobody was trained on has each place among n independent ones with the same chance, so that the
+    expected FPR is exactly `fpr`, however small n is.
     """
-    return math.floor(fpr * (n + spread) - (spread - 1) + 1e-9)
+    return round(fpr * (n + spread), 9)
 
 
 def ranked(block: Block, fpr: float) -> Ranked:
@@ -260,10 +307,15 @@ def ranked(block: Block, fpr: float) -> Ranked:
     n, spread = len(block.calibration), 1.0
     if n and block.calibration_numbers is not None:
         rank = threshold_rank(n, fpr)
-        ranks = rank, max(rank, min(judged(block.calibration_numbers), n // 2))
+        ranks = rank, max(rank, float(min(judged(block.calibration_numbers), n // 2)))
         accused = (block.accused(block.calibration, rank) for rank in ranks)
         spread = max(design_effect([weights], [block.calibration_numbers]) for weights in accused)
-    return Ranked(block, fpr, max(threshold_rank(n, fpr, spread), 0), spread)
+    return Ranked(block, fpr, spread)
+
+
+def calibrated(blocks: Sequence[Block]) -> list[Block]:
+    """Those that have calibration scores: without any, there is no threshold."""
+    return [block for block in blocks if len(block.calibration)]
 
 
 def tied_share(blocks: Sequence[Block], fpr: float) -> float:
@@ -272,8 +324,8 @@ def tied_share(blocks: Sequence[Block], fpr: float) -> float:
     If it is more than a few per cent, the score saturates or takes few values.
     """
     tied = of = 0
-    for block in blocks:
-        threshold = block.descending[ranked(block, fpr).rank]
+    for block in calibrated(blocks):
+        threshold = ranked(block, fpr).threshold
         tied += sum(int(np.count_nonzero(scores == threshold)) for scores in (block.members, block.calibration))
         of += len(block.members) + len(block.calibration)
     return tied / of if of else 0.0

@@ -13,10 +13,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fedaudit.stats.blocks import Block, Groups, ranked
+from fedaudit.stats.blocks import Block, Groups, calibrated, ranked
 from fedaudit.stats.intervals import proportion
 from fedaudit.stats.ranking import auc
-from fedaudit.stats.roc import able
 from fedaudit.types import Bools, Estimate, Floats
 
 _THRESHOLD = "above the threshold of all calibration records"
@@ -74,10 +73,10 @@ def _shares(blocks: Sequence[Block], among: Bools, fpr: float, confidence: float
     for place in (0, 1):
         hits: list[Floats] = []
         whose: list[Groups | None] = []
-        for block in able(blocks, fpr):
+        for block in calibrated(blocks):
             mine = among[_ids(block)[place]]
             scores = (block.members, block.evaluation)[place][mine]
-            hits.append(block.accused(scores, ranked(block, fpr).rank))
+            hits.append(ranked(block, fpr).accused(scores))
             whose.append(None if block.subjects is None else block.subjects[place][mine])
         found.append(proportion(hits, whose, confidence, f"tpr@{fpr:g}", _THRESHOLD))
     return found[0], found[1]

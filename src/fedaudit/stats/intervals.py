@@ -1,5 +1,7 @@
 """Intervals for a proportion, a quantile, an AUC and a mean over runs. They hold for small counts and at 0 and 1."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -11,7 +13,7 @@ from scipy import optimize, special
 
 from fedaudit.errors import FedauditError
 from fedaudit.stats.blocks import Groups, design_effect, effective_subjects, numbered
-from fedaudit.types import Bools, Estimate, Floats
+from fedaudit.types import MOST_NAMED, Bools, Estimate, Floats, Missing, UnitErrors
 
 
 def clopper_pearson(k: float, n: float, alpha_low: float, alpha_high: float) -> tuple[float, float]:
@@ -188,9 +190,57 @@ def _variance(hits: Bools | Floats) -> float:
 # ------------------------------------------------------------------ over repeated training runs
 
 # Random effects: a run's estimate is the mean over all possible runs, plus what is particular to this run, plus the
-# error of measuring it on a limited number of records. The interval of one run covers only the last of these. Repeated
-# runs may be measured on the same records, and that error then does not average out over them. So it is not assumed to:
-# the half-width of a single run's interval and that of the spread over runs (Student's t) are added as squares.
+# error of measuring it on a limited number of records. The spread over runs (Student's t) holds the first in full, and
+# of the second whatever differs from run to run. What runs have in common in it, because they were measured on the same
+# records or people, does not average out over them, and no spread shows it. How large that part is follows from what
+# each record, or person, adds to the error of each run: rho, the covariance of the errors of two runs over their
+# variance. sqrt(rho) of the mean half-width of a run and the end by Student's t are added as squares. With records of
+# their own in every run, rho is 0; with one set for all of them, up to 1. Where it is not known who was measured, it
+# counts as 1.
+#
+# Student's t relies on values that vary about normally. A few records that are misplaced in one run of many give next
+# to no spread, so no end is closer than errors that have nothing in common would allow: half-width / sqrt(runs).
+
+
+def of_units(names: Sequence[Groups], values: Sequence[Floats]) -> UnitErrors:
+    """Added up by name."""
+    unique, numbers = np.unique(np.concatenate(names), return_inverse=True)
+    return UnitErrors(unique, np.asarray(np.bincount(numbers, np.concatenate(values), len(unique)), np.float64))
+
+
+def of_share(hits: Sequence[Bools | Floats], names: Sequence[Groups], weight: float = 1.0) -> UnitErrors:
+    """Of the share of hits over all groups together."""
+    total = sum(map(len, hits))
+    share = sum(float(np.sum(own)) for own in hits) / max(total, 1)
+    return of_units(names, [weight * (np.asarray(own, np.float64) - share) / max(total, 1) for own in hits])
+
+
+def of_sum(one: UnitErrors, two: UnitErrors, weight: float = 1.0) -> UnitErrors:
+    """Of the first estimate plus `weight` times the second."""
+    names, (first, second) = _joined([one, two])
+    return UnitErrors(names, first + weight * second)
+
+
+def _joined(errors: Sequence[UnitErrors]) -> tuple[Groups, Floats]:
+    """All names, and estimates x units; who is not in an estimate adds 0 to it."""
+    names, numbers = np.unique(np.concatenate([own.names for own in errors]), return_inverse=True)
+    rows = np.zeros((len(errors), len(names)))
+    for row, own, at in zip(
+        rows, errors, np.split(numbers, np.cumsum([len(own.names) for own in errors])[:-1]), strict=True
+    ):
+        row[at] = own.values
+    return names, rows
+
+
+def in_common(errors: Sequence[UnitErrors]) -> float:
+    """The share of the measuring errors' variance that runs have in common. Where nobody adds anything, as at AUC 1,
+    nothing is known of it: 1."""
+    _, rows = _joined(errors)
+    own = float(np.sum(rows**2))
+    if own <= 0:
+        return 1.0
+    between = (float(np.sum(rows.sum(axis=0) ** 2)) - own) / (len(rows) - 1)
+    return min(max(between / own, 0.0), 1.0)
 
 
 def at_confidence(estimate: Estimate, confidence: float) -> Estimate:
@@ -206,11 +256,19 @@ def at_confidence(estimate: Estimate, confidence: float) -> Estimate:
     return replace(estimate, low=low, high=high, confidence=confidence)
 
 
-def over_runs(runs: Sequence[Estimate], least: float = 0.0, most: float = 1.0) -> Estimate:
+def over_runs(
+    runs: Sequence[Estimate], least: float = 0.0, most: float = 1.0, errors: Sequence[UnitErrors | None] = ()
+) -> Estimate:
     """The mean over training runs, with an interval for the mean over all possible runs. Runs without a value are left
     out; with fewer than two values there is no result, nor where one of them is doubted. `least`, `most`: possible
-    values, from -1 for differences."""
-    measured = [run for run in runs if run.value is not None and run.low is not None and run.high is not None]
+    values, from -1 for differences. `errors`: for each run what each record, or person, adds to its error, by name."""
+    given = errors or [None] * len(runs)
+    both = [
+        (run, own)
+        for run, own in zip(runs, given, strict=True)
+        if run.value is not None and run.low is not None and run.high is not None
+    ]
+    measured, known = [run for run, _ in both], [own for _, own in both if own is not None]
     name, confidence = runs[0].name, runs[0].confidence
     counts = min(run.n_pos for run in runs), min(run.n_neg for run in runs)
     doubts = [run.doubt for run in runs if run.doubt]
@@ -220,18 +278,36 @@ def over_runs(runs: Sequence[Estimate], least: float = 0.0, most: float = 1.0) -
             reason = f"the thresholds of {len(doubts)} of {len(runs)} runs are from records of another kind"
         return Estimate(
             name, None, None, None, confidence, "mean over training runs", "measured", *counts, reason=reason,
-            doubt="more" if "more" in doubts else next(iter(doubts), None),
+            doubt="more" if "more" in doubts else next(iter(doubts), None), missing=_missing_in_some(runs),
         )  # fmt: skip
     values, low, high = (np.array([getattr(run, end) for run in measured], float) for end in ("value", "low", "high"))
     mean, count, deviation = float(values.mean()), len(values), float(values.std(ddof=1))
     over = float(special.stdtrit(count - 1, (1 + confidence) / 2)) * deviation / math.sqrt(count)
-    below, above = math.hypot(float(np.mean(values - low)), over), math.hypot(float(np.mean(high - values)), over)
+    common = in_common(known) if len(known) == count else 1.0
+    below, above = (
+        max(math.hypot(over, math.sqrt(common) * half), half / math.sqrt(count))
+        for half in (float(np.mean(values - low)), float(np.mean(high - values)))
+    )
+    told = f"the share that the runs have in common ({common:.2g})" if len(known) == count else "all"
     method = (
         f"mean over {count} training runs (standard deviation {deviation:.3g}); random effects: Student's t over the "
-        f"runs, and the error of measuring each: {measured[0].method}"
+        f"runs, and {told} of the error of measuring each: {measured[0].method}"
     )
     ends = (mean, max(mean - below, least), min(mean + above, most))
-    return Estimate(name, *ends, confidence, method, "measured", *counts)
+    return Estimate(name, *ends, confidence, method, "measured", *counts, missing=_missing_in_some(measured))
+
+
+def _missing_in_some(runs: Sequence[Estimate]) -> tuple[Missing, ...]:
+    """The parties that are missing from the figure of one run at least; of their members, those of the run that lacks
+    most."""
+    found: list[Missing] = []
+    for why in dict.fromkeys(one.why for run in runs for one in run.missing):
+        own = [one for run in runs for one in run.missing if one.why == why]
+        names = dict.fromkeys(party for one in own for party in one.parties)
+        worst = max(own, key=lambda one: one.members)
+        count = max(len(names), *(one.count for one in own))
+        found.append(replace(worst, parties=tuple(names)[:MOST_NAMED], count=count))
+    return tuple(found)
 
 
 def check_levels(confidence: float, fprs: Iterable[float]) -> None:

@@ -21,12 +21,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedaudit.errors import FedauditError
-from fedaudit.stats.blocks import Block, Groups, numbered, ranked, too_few
-from fedaudit.stats.intervals import few_subjects_factor, proportion
+from fedaudit.stats.blocks import Block, Groups, calibrated, numbered, ranked, too_few
+from fedaudit.stats.intervals import few_subjects_factor, of_units, proportion
 from fedaudit.stats.ranking import auc, parts_of, pool, pooled_auc, rare_ends, widened
 from fedaudit.stats.roc import tpr_at_fpr
-from fedaudit.stats.wording import DECISIONS
-from fedaudit.types import Bools, Estimate, Floats
+from fedaudit.stats.wording import DECISIONS, fpr_of
+from fedaudit.types import Bools, Estimate, Floats, UnitErrors
 
 
 def auc_difference(first: Sequence[Block], second: Sequence[Block], confidence: float = 0.95) -> Estimate:
@@ -58,6 +58,14 @@ def tpr_difference(first: Sequence[Block], second: Sequence[Block], fpr: float, 
     """The first TPR at an FPR minus the second."""
     pair = tpr_at_fpr(first, fpr, confidence), tpr_at_fpr(second, fpr, confidence)
     return difference(pair, [(tpr_influence(first, fpr), first), (tpr_influence(second, fpr), second)])
+
+
+def alike(first: Sequence[Block], second: Sequence[Block]) -> tuple[list[Block], list[Block]]:
+    """The blocks of the parties that both sides have: two attacks on one federation are compared on the same parties,
+    although one of them may not be fitted everywhere."""
+    both = {block.party for block in first} & {block.party for block in second}
+    one, two = ([block for block in side if block.party in both] for side in (first, second))
+    return one, two
 
 
 def difference(pair: tuple[Estimate, Estimate], influences: Sequence[tuple[Influence, Sequence[Block]]]) -> Estimate:
@@ -123,14 +131,18 @@ def auc_influence(blocks: Sequence[Block]) -> Influence:
 
 
 def tpr_influence(blocks: Sequence[Block], fpr: float) -> Influence:
-    """A member adds whether it is hit; a calibration score above the threshold pushes it up, which costs hits."""
-    total = sum(len(block.members) for block in blocks)
+    """A member adds whether it is hit; a calibration score above the threshold pushes it up, which costs hits. A block
+    without calibration scores adds nothing."""
+    total = sum(len(block.members) for block in calibrated(blocks))
     found: Influence = []
     for block in blocks:
+        if not len(block.calibration):
+            found.append((np.zeros(len(block.members)), np.zeros(len(block.evaluation)), np.zeros(0)))
+            continue
         part = ranked(block, fpr)
-        hit, ahead = block.accused(block.members, part.rank), block.accused(block.calibration, part.rank)
+        hit, ahead = part.accused(block.members), part.accused(block.calibration)
         step = max(round(math.sqrt(part.size * fpr * part.spread)), 1)  # the rank's own standard deviation
-        low, high = max(part.rank - step, 0), min(part.rank + step, part.size + 1)
+        low, high = max(math.floor(part.rank) - step, 0), min(math.ceil(part.rank) + step, part.size + 1)
         below, above = block.hits(np.array([low, high]))
         slope = (above - below) / (high - low)
         found.append((
@@ -156,6 +168,21 @@ def by_unit(estimates: Sequence[tuple[Influence, Sequence[Block]]]) -> Floats:
             row += np.bincount(own, values, size)
         rows.append(row)
     return np.array(rows)
+
+
+def errors_behind(name: str, blocks: Sequence[Block]) -> UnitErrors | None:
+    """What each record, or person, adds to the error of the AUC, or of a TPR, of these scores; None of other figures,
+    and where the scores do not say whose they are."""
+    fpr = fpr_of(name)
+    if (name != "auc" and fpr is None) or any(block.ids is None and block.subjects is None for block in blocks):
+        return None
+    influence = auc_influence(blocks) if fpr is None else tpr_influence(blocks, fpr)
+    return by_name(influence, blocks)
+
+
+def by_name(influence: Influence, blocks: Sequence[Block]) -> UnitErrors:
+    """The influence of each subject, or of each record where subjects are not known."""
+    return of_units([name for block in blocks for name in _names(block)], [part for own in influence for part in own])
 
 
 def on_units(influence: Influence, blocks: Sequence[Block], size: int) -> Floats:
@@ -187,14 +214,16 @@ class PartyDifference:
     others: float
     low: float
     high: float
+    own_low: float
 
     @property
     def value(self) -> float:
         return self.own - self.others
 
 
-def party_differences(blocks: Mapping[str, Block], confidence: float = 0.95) -> list[PartyDifference]:
-    """One difference for each party that has members and evaluation non-members, the error shared equally among them.
+def party_differences(blocks: Mapping[str, Block], confidence: float = 0.95, sharing: int = 0) -> list[PartyDifference]:
+    """One difference for each party that has members and evaluation non-members, the error shared equally among them,
+    or among `sharing` comparisons of which they are a part.
 
     The interval of a difference follows from the two AUCs' own (Zou and Donner's MOVER), so it keeps its width at
     AUC 1. A party's AUC is treated as independent of the others'. Subjects who are in several parties only make it
@@ -205,8 +234,7 @@ def party_differences(blocks: Mapping[str, Block], confidence: float = 0.95) -> 
     parts = dict(zip(usable, parts_of(list(usable.values())), strict=True))
     if len(parts) < 2:
         return []
-    alpha = (1 - confidence) / len(parts)
-    found = []
+    alpha, found = (1 - confidence) / (sharing or len(parts)), []
     for name, part in parts.items():
         own, others = pool([part]), pool([p for other, p in parts.items() if other != name])
         if too_few(own.people) or too_few(others.people):
@@ -215,7 +243,8 @@ def party_differences(blocks: Mapping[str, Block], confidence: float = 0.95) -> 
         below = np.hypot(own.value - own_low, high - others.value)
         above = np.hypot(own_high - own.value, others.value - low)
         value = own.value - others.value
-        found.append(PartyDifference(name, own.value, others.value, value - float(below), value + float(above)))
+        ends = value - float(below), value + float(above)
+        found.append(PartyDifference(name, own.value, others.value, *ends, own_low=float(own_low)))
     return found
 
 
@@ -295,11 +324,12 @@ def accuracy_difference(
     pair = tuple(
         decisions(blocks, at, confidence)["accuracy"] for blocks, at in zip((first, second), thresholds, strict=True)
     )
-    influences = [(_influence(blocks, at), blocks) for blocks, at in zip((first, second), thresholds, strict=True)]
+    both = zip((first, second), thresholds, strict=True)
+    influences = [(accuracy_influence(blocks, at), blocks) for blocks, at in both]
     return difference((pair[0], pair[1]), influences)
 
 
-def _influence(blocks: Sequence[Block], threshold: float) -> Influence:
+def accuracy_influence(blocks: Sequence[Block], threshold: float) -> Influence:
     """What each record adds: half of its deviation from the share of right calls, divided by the number of records of
     its kind."""
     members = sum(len(block.members) for block in blocks)

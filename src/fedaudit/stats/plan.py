@@ -9,8 +9,9 @@ can be.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy import optimize, special
@@ -26,23 +27,31 @@ _CELLS = 64
 
 @dataclass(frozen=True)
 class Sizes:
-    """Numbers of independent candidates, over all parties. `thresholds`: how many parties, of equal size, have a
-    threshold each (local models); 1 if there is one for all."""
+    """Numbers of independent candidates, over all parties. `thresholds`: how many parties have a threshold each (local
+    models); 1 if there is one for all. They are equal, unless `parties` has the sizes of each."""
 
     members: int
     evaluation: int
     calibration: int
     thresholds: int = 1
+    parties: tuple["Sizes", ...] = ()
 
-    def of_each(self) -> "Sizes":
-        """One party alone."""
+    @classmethod
+    def of(cls, parties: Sequence["Sizes"]) -> "Sizes":
+        """Of parties that are not equal."""
+        members, evaluation = sum(each.members for each in parties), sum(each.evaluation for each in parties)
+        return cls(members, evaluation, sum(each.calibration for each in parties), len(parties), tuple(parties))
+
+    @property
+    def each(self) -> tuple["Sizes", ...]:
         k = self.thresholds
-        return Sizes(self.members // k, self.evaluation // k, self.calibration // k)
+        return self.parties or (Sizes(self.members // k, self.evaluation // k, self.calibration // k),) * k
 
 
 # ------------------------------------------------------------------ TPR
 
 
+@lru_cache(maxsize=256)  # a plan asks again for each sentence and table
 def smallest_visible_tpr(sizes: Sizes, fpr: float, confidence: float = 0.95) -> float | None:
     """None: no TPR can be seen; the calibration set is too small for a lower end above 0, or the members too few."""
 
@@ -61,20 +70,21 @@ def power_of_tpr(sizes: Sizes, fpr: float, tpr: float, confidence: float = 0.95)
     Audits of this size are simulated, always the same ones. Their lower ends need not be computed: one lies above `fpr`
     if the distribution of which it is a quantile has less than its share of the error below `fpr`.
     """
-    each, parties = sizes.of_each(), sizes.thresholds
-    if each.calibration < needed_for_value(fpr) or each.members == 0:
+    parties = [each for each in sizes.each if each.calibration]  # the others are left out
+    members = sum(each.members for each in parties)
+    if not members or sum(each.calibration for each in parties) < needed_for_value(fpr):
         return 0.0
-    audits = 500 if parties <= 8 else 150
+    audits = 500 if len(parties) <= 8 else 150
     rng = np.random.default_rng(0)
-    tails = _tails(each.members * parties, fpr)
-    ranks, chances = _thinned_ranks(each.calibration, fpr)
+    tails = _tails(members, fpr)
     spread, moved = np.zeros((audits, len(tails))), np.zeros(audits)
     spread[:, 0] = 1.0
-    for _ in range(parties):
+    for each in parties:
+        ranks, chances = _thinned_ranks(each.calibration, fpr)
         hits = _simulated_hits(each, ranks, fpr, tpr, audits, rng)
         spread = _added(spread, np.minimum(hits, len(tails)), chances)
         moved += hits @ chances - [np.interp(each.calibration * fpr, ranks, own) for own in hits]
-    back = np.maximum(moved, 0.0) if parties > 1 else np.zeros(audits)  # as `_sum_of_hits` does
+    back = np.maximum(moved, 0.0) if len(parties) > 1 else np.zeros(audits)  # as `_sum_of_hits` does
     at = np.arange(len(tails))
     below = [own @ np.interp(at - shift, at, tails) for own, shift in zip(spread, back, strict=True)]
     return float(np.mean(np.array(below) <= (1 - confidence) / 2))
@@ -128,12 +138,15 @@ def _added(spread: Floats, hits: Floats, chances: Floats) -> Floats:
 
 def smallest_visible_auc(sizes: Sizes, confidence: float = 0.95) -> float | None:
     """The smallest AUC whose score interval lies above 0.5 four times in five."""
-    each = sizes.of_each()
-    if not each.members or not each.evaluation:
+    parties = [each for each in sizes.each if each.members and each.evaluation]
+    if not parties:
         return None
+    pairs = np.array([each.members * each.evaluation for each in parties], float)
+    weights = pairs / pairs.sum()  # as `ranking.pool` does
 
     def deviation(theta: float) -> float:
-        return float(np.sqrt(hanley_mcneil_variance(theta, each.members, each.evaluation) / sizes.thresholds))
+        variances = [hanley_mcneil_variance(theta, each.members, each.evaluation) for each in parties]
+        return float(np.sqrt(weights**2 @ np.array(variances)))
 
     seen = 0.5 + float(special.ndtri(1 - (1 - confidence) / 2)) * deviation(0.5)
 

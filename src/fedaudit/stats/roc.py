@@ -1,8 +1,10 @@
 """How many members are accused when few outsiders are: TPR at a calibrated false-positive rate.
 
-With r = floor(fpr (n + 1)) and n calibration scores, a score is accused when fewer than r of them are ahead of it; ties
-are broken as an adversary with a coin would, so that a tied score is accused in part. Where subjects are known, ranks
-and counts are divided by design effects: the threshold is stricter, and the intervals are wider.
+With r = fpr (n + 1) and n calibration scores, a score is accused when fewer than r of them are ahead of it. A coin
+decides about the fraction of r, as it does about ties: such a score is accused in part. So outsiders are accused as
+often as was asked however few calibration scores a party has, and small parties keep their place in a pooled figure.
+Where subjects are known, ranks and counts are divided by design effects: the threshold is stricter, and the intervals
+are wider.
 """
 
 import bisect
@@ -18,6 +20,7 @@ from fedaudit.stats.blocks import (
     Block,
     Numbers,
     Ranked,
+    calibrated,
     design_effect,
     effective_subjects,
     judged,
@@ -25,11 +28,12 @@ from fedaudit.stats.blocks import (
     needed_for_value,
     numbered,
     ranked,
+    records_of_one,
     too_few,
 )
 from fedaudit.stats.intervals import BY_SUBJECT, clopper_pearson, few_subjects_factor, proportion, quantile_ranks
 from fedaudit.stats.ranking import auc
-from fedaudit.types import Curve, Doubt, Estimate, Floats, Ints
+from fedaudit.types import MOST_NAMED, Curve, Doubt, Estimate, Floats, Ints, Missing, Why
 
 _TPR = "threshold on calibration non-members; its binomial rank mixed with the Beta of the members' count"
 _MOST_MISSING = 10_000_000
@@ -43,12 +47,15 @@ def tpr_at_fpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95, pr
 
     The interval is for the TPR at a *true* FPR of `fpr` (see `fiducial_ends`). Unless `prove` is False, the estimate
     also has ends that hold for every distribution of the scores (see `guaranteed_ends`). With several blocks, each
-    has a threshold of its own, and the counts are summed.
+    has a threshold of its own, and the counts are summed. A block without calibration scores is left out. Where all of
+    them together have fewer than 1 / fpr independent ones there is no value, because it could not show a leak however
+    large: with 30 of them at 1 %, at most 31 % of the members would be accused.
 
     Where far more outsiders are accused than was asked, there is no value. Where far fewer are, the value and the lower
     ends are too low at most, and stay; the upper ends are 1. Either is its `doubt`.
     """
-    return _tpr(blocks, _whose(blocks), fpr, confidence, prove)
+    kept = calibrated(blocks) or blocks
+    return _tpr(kept, _whose(kept), fpr, confidence, prove)
 
 
 @dataclass(frozen=True)
@@ -70,8 +77,8 @@ def _whose(blocks: Sequence[Block]) -> _Whose:
 
 def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, prove: bool) -> Estimate:
     n_pos, n_neg = sum(len(b.members) for b in blocks), sum(len(b.evaluation) for b in blocks)
-    n_cal, method = sum(len(b.calibration) for b in blocks), _method(blocks)
     parts = [ranked(block, fpr) for block in blocks]
+    n_cal, method = sum(len(b.calibration) for b in blocks), _method(blocks) + _in_part(parts)
     name, reason = f"tpr@{fpr:g}", _why_no_value(parts, whose, fpr)
     if reason:
         return Estimate(
@@ -87,7 +94,7 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
         )  # fmt: skip
     spread = _members_spread(parts, whose.members, alpha)
     low, high = fiducial_ends(parts, n_pos, spread, alpha)
-    proved = guaranteed_ends(parts, n_pos, spread, alpha) if prove else None
+    proved = guaranteed_ends(parts, n_pos, _by_people(spread, whose.members), alpha) if prove else None
     reason = _why_no_lower_end(parts, alpha) if low <= 0 else None
     return Estimate(
         name,
@@ -100,7 +107,7 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
         n_pos,
         n_neg,
         n_cal=n_cal,
-        threshold=float(blocks[0].descending[parts[0].rank]) if len(parts) == 1 else None,
+        threshold=parts[0].threshold if len(parts) == 1 else None,
         realised_fpr=realised,
         realised_fpr_interval=around,
         reason=missed.why if missed else reason,
@@ -114,23 +121,33 @@ def _method(blocks: Sequence[Block]) -> str:
     return _TPR + several + BY_SUBJECT * any(b.subjects is not None for b in blocks)
 
 
+def _in_part(parts: Sequence[Ranked]) -> str:
+    """What a reader of the value must know where small parties accuse nobody for certain."""
+    small = sum(part.most < 1 for part in parts)
+    total = sum(len(part.block.members) for part in parts)
+    if not small or not total:
+        return ""
+    most = sum(part.most * len(part.block.members) for part in parts) / total
+    return f"; {small} of {len(parts)} parties accuse nobody for certain, so that the value is at most {most:.3g}"
+
+
 def _accused(parts: Sequence[Ranked]) -> float:
-    """How many members are; a tied one may be in part."""
-    return sum(part.block.accusations(part.block.members, part.rank) for part in parts)
+    """How many members are; one may be in part."""
+    return sum(part.accusations(part.block.members) for part in parts)
 
 
 def _why_no_value(parts: Sequence[Ranked], whose: _Whose, fpr: float) -> str | None:
     if not any(len(part.block.members) for part in parts):
         return "no members"
-    wanted = needed_for_value(fpr)
-    neediest = max(parts, key=lambda part: wanted * part.spread - part.size)
-    missing = math.ceil(wanted * neediest.spread - 1e-9) - neediest.size
+    wanted, size = needed_for_value(fpr), sum(part.size for part in parts)
+    independent = sum(part.size / part.spread for part in parts)
+    missing = math.ceil(wanted * (size / independent if size else 1.0) - 1e-9) - size
     if missing > 0:
-        needy = "every party" if len(parts) > 1 else "the calibration set"
-        worth = f", which are worth {neediest.effective} independent ones" if neediest.spread > 1 else ""
+        together = " in all parties together" if len(parts) > 1 else ""
+        worth = f", which are worth {int(independent)} independent ones" if independent < size else ""
         return (
-            f"needs {missing} more calibration non-members: {needy} must have {wanted}, the smallest has "
-            f"{neediest.size}{worth}"
+            f"needs {missing} more calibration non-members: there must be {wanted}{together}, and there are "
+            f"{size}{worth}"
         )
     return too_few(whose.people)
 
@@ -142,8 +159,8 @@ def _members_spread(parts: Sequence[Ranked], numbers: Numbers, alpha: float) -> 
         return 1.0
     members = [part.block.members for part in parts]
     total = sum(map(len, members))
-    hits = sum(part.block.accusations(own, part.rank) for part, own in zip(parts, members, strict=True))
-    spread = design_effect([part.block.accused(part.block.members, part.rank) for part in parts], numbers)
+    hits = _accused(parts)
+    spread = design_effect([part.accused(own) for part, own in zip(parts, members, strict=True)], numbers)
     everybody = np.concatenate([own for own in numbers if own is not None])
     share = min(judged(everybody) / total, 0.5)
     if min(hits, total - hits) < share * total:
@@ -152,11 +169,17 @@ def _members_spread(parts: Sequence[Ranked], numbers: Numbers, alpha: float) -> 
     return spread * few_subjects_factor(effective_subjects([everybody]), alpha)
 
 
+def _by_people(spread: float, numbers: Numbers) -> float:
+    """The same, but not less than if all records of a person were hit together (see `guaranteed_ends`)."""
+    known = [own for own in numbers if own is not None]
+    return max(spread, records_of_one(np.concatenate(known))) if known else spread
+
+
 def _realised_fpr(
     parts: Sequence[Ranked], evaluation: Numbers, confidence: float
 ) -> tuple[float | None, tuple[float, float] | None]:
     """The share of evaluation non-members that are accused, with its own interval."""
-    found = proportion([p.block.accused(p.block.evaluation, p.rank) for p in parts], evaluation, confidence)
+    found = proportion([part.accused(part.block.evaluation) for part in parts], evaluation, confidence)
     if found.low is None or found.high is None:
         return None, None
     return found.value, (found.low, found.high)
@@ -205,22 +228,22 @@ def _unlikely(parts: Sequence[Ranked], evaluation: Numbers, level: float) -> _Mi
     """The rate of these parts together, if it is at most half or at least double what was asked, and by chance less
     often than `level`.
 
-    The true FPR of a threshold at rank r of n is Beta(r, n - r + 1); that of several is a Beta with the mean and the
-    variance of their weighted sum. The number of accused is then beta-binomial."""
+    The true FPR of a threshold at rank r = fpr (n + 1) of n is taken for Beta(r, n - r + 1), which is right for whole
+    ranks and has the longer tails for others; that of several is a Beta with the mean and the variance of their
+    weighted sum. The number of accused is then beta-binomial."""
     fpr, judged_by = parts[0].fpr, [len(part.block.evaluation) for part in parts]
     if not sum(judged_by):
         return None
     realised = _realised(parts)
     if fpr / 2 <= realised <= 2 * fpr:
         return None
-    accused = [part.block.accused(part.block.evaluation, part.rank) for part in parts]
+    accused = [part.accused(part.block.evaluation) for part in parts]
     spread = max(design_effect(accused, evaluation), *(part.spread for part in parts))
     weight = np.array(judged_by) / sum(judged_by)
     size = np.array([part.size for part in parts]) / spread
-    mean = np.array([part.rank for part in parts]) / (np.array([part.size for part in parts]) + 1)
-    middle, variance = weight @ mean, weight**2 @ (mean * (1 - mean) / (size + 2))
-    strength = middle * (1 - middle) / variance - 1
-    a, b, outsiders = middle * strength, (1 - middle) * strength, round(sum(judged_by) / spread)
+    variance = float(weight**2 @ (fpr * (1 - fpr) / (size + 2)))
+    strength = fpr * (1 - fpr) / variance - 1
+    a, b, outsiders = fpr * strength, (1 - fpr) * strength, round(sum(judged_by) / spread)
     count = realised * sum(judged_by) / spread
     spared = outsiders - math.floor(count)
     chance = _at_most(math.ceil(count), outsiders, a, b) if realised < fpr else _at_most(spared, outsiders, b, a)
@@ -228,8 +251,8 @@ def _unlikely(parts: Sequence[Ranked], evaluation: Numbers, level: float) -> _Mi
 
 
 def _realised(parts: Sequence[Ranked]) -> float:
-    """The share of outsiders that is accused; a tied one may be in part."""
-    accused = sum(part.block.accusations(part.block.evaluation, part.rank) for part in parts)
+    """The share of outsiders that is accused; one may be in part."""
+    accused = sum(part.accusations(part.block.evaluation) for part in parts)
     return accused / sum(len(part.block.evaluation) for part in parts)
 
 
@@ -265,12 +288,13 @@ def _why_no_lower_end(parts: Sequence[Ranked], alpha: float) -> str | None:
 
 def roc_curve(blocks: Sequence[Block], confidence: float = 0.95) -> Curve:
     """TPR against FPR at log-spaced rates, each as `tpr_at_fpr` reports it, down to what can be calibrated."""
-    smallest = min((len(b.calibration) for b in blocks), default=0)
-    if smallest < 2:
+    blocks = calibrated(blocks)
+    together = sum(len(b.calibration) for b in blocks)
+    if together < 2:
         return Curve([], [], [], [], _TPR)
     whose, n_pos, alpha = _whose(blocks), sum(len(b.members) for b in blocks), 1 - confidence
     found: list[tuple[float, float | None, float | None, float | None]] = []
-    for rate in np.geomspace(max(1.0 / smallest, 1e-4), 0.99, POINTS).tolist():
+    for rate in np.geomspace(max(1.0 / together, 1e-4), 0.99, POINTS).tolist():
         parts = [ranked(block, rate) for block in blocks]
         if _why_no_value(parts, whose, rate) is not None:
             continue
@@ -420,8 +444,11 @@ def _solve(below: Callable[[float], tuple[float, float]], alpha: float, start: f
 
 # ---------------------- ends that are proved for every distribution of independent scores
 
-# Where several records belong to one person, counts and ranks are divided by design effects, which are estimated: the
-# ends are then only as good as these estimates (docs/coverage.md simulates this), and not proved.
+# Where several records belong to one person, people are the units: counts and ranks are divided by the number of
+# records that the person of a record has on average, or by the measured design effect if that is larger. People whose
+# records are all extreme may not be among those who set the threshold, and then no measurement tells how records
+# cluster there. A sum over people is spread most widely if all records of a person are hit together (Hoeffding's convex
+# order). Where people differ in how many records they have, these ends are simulated in docs/coverage.md, not proved.
 #
 # Half of the error goes to the ranks of the thresholds, half to the members' count (Clopper-Pearson; a sum of binomials
 # with different chances is never spread more widely than one binomial).
@@ -439,7 +466,7 @@ _UNIT = 16  # lattice cells to one squared standard deviation
 
 def guaranteed_ends(parts: Sequence[Ranked], total: float, spread: float, alpha: float) -> tuple[float, float]:
     """The lower and the upper end, each missed by at most alpha / 2; `spread`: design effect of the members' count."""
-    share = alpha / 4
+    share, parts = alpha / 4, [part.by_people() for part in parts]
     few, many = _fewest(parts, share), total - _fewest(parts, share, from_above=True)
     low, _ = clopper_pearson(few / spread, total / spread, share, share)
     _, high = clopper_pearson(many / spread, total / spread, share, share)
@@ -481,7 +508,8 @@ def _side(part: Ranked, need: float, from_above: bool) -> tuple[Ints, Floats, Fl
     """For one party: what each rank uses up of the limit, its chance, and its hits (from above: its misses)."""
     ranks, chances = rank_chances(part.effective, part.fpr)
     mean = part.effective * part.fpr
-    shortfall = (ranks - mean if from_above else mean - ranks) / math.sqrt(mean * (1 - part.fpr))
+    deviation = math.sqrt(mean * (1 - part.fpr)) or 1.0  # scores that are worth less than one have the rank 0
+    shortfall = (ranks - mean if from_above else mean - ranks) / deviation
     uses = np.ceil(_UNIT * need * np.maximum(shortfall, 0.0) ** 2 - 1e-9).astype(np.int64)
     hits = len(part.block.members) - part.at_most(ranks) if from_above else part.at_least(ranks)
     levels, level = np.unique(uses, return_inverse=True)
@@ -507,26 +535,44 @@ def _within(sides: Sequence[tuple[Ints, Floats, Floats]], limit: int) -> tuple[F
     return 1 - np.cumsum(chance), np.minimum.accumulate(fewest)
 
 
-# ---------------------- parties with too few records for a threshold are left out
+# ---------------------- pooled figures, and who is missing from them
 
 
-def able(blocks: Sequence[Block], fpr: float) -> list[Block]:
-    """The parties that can calibrate this rate; if none can, all of them, so that the estimate says what is missing."""
-    enough = [block for block in blocks if len(block.calibration) >= needed_for_value(fpr)]
-    return enough or list(blocks)
+@dataclass(frozen=True)
+class Absent:
+    """A party that a figure says nothing about, why, and how many members it has."""
+
+    party: str
+    why: Why
+    members: int
 
 
-def estimates(blocks: Sequence[Block], fprs: Sequence[float], confidence: float) -> dict[str, Estimate]:
-    """The AUC, and the TPR at each FPR. Parties with too few records to calibrate an FPR are left out of its TPR."""
-    found = [auc(blocks, confidence), *(pooled_tpr(blocks, fpr, confidence) for fpr in fprs)]
-    return {estimate.name: estimate for estimate in found}
+def estimates(
+    blocks: Sequence[Block], fprs: Sequence[float], confidence: float, absent: Sequence[Absent] = ()
+) -> dict[str, Estimate]:
+    """The AUC, and the TPR at each FPR, each with the parties that it says nothing about. `absent`: those that have no
+    block at all."""
+    found = [auc(blocks, confidence), *(tpr_at_fpr(blocks, fpr, confidence) for fpr in fprs)]
+    return {one.name: replace(one, missing=missing_from(one.name, blocks, absent)) for one in found}
 
 
-def pooled_tpr(blocks: Sequence[Block], fpr: float, confidence: float = 0.95, prove: bool = True) -> Estimate:
-    """`tpr_at_fpr` over the parties that can calibrate the rate."""
-    kept = able(blocks, fpr)
-    found = tpr_at_fpr(kept, fpr, confidence, prove)
-    if len(kept) == len(blocks):
-        return found
-    left_out = f"{len(blocks) - len(kept)} of {len(blocks)} parties left out: too few records to calibrate this rate"
-    return replace(found, method=f"{found.method}; {left_out}")
+def missing_from(name: str, blocks: Sequence[Block], absent: Sequence[Absent] = ()) -> tuple[Missing, ...]:
+    """Who is missing from the pooled figure of this name, by reason. An adversary among the parties has no records in
+    its block: it is not judged."""
+    judged = [block for block in blocks if len(block.members) + len(block.evaluation) + len(block.calibration)]
+    of = len(judged) + len(absent)
+    if of < 2:
+        return ()
+    gone = [*absent]
+    for block in judged:
+        sets = block.evaluation if name == "auc" else block.calibration
+        lacking: Why = "no-evaluation" if name == "auc" else "no-calibration"
+        if not len(block.members) or not len(sets):
+            why = "no-members" if not len(block.members) else lacking
+            gone.append(Absent(block.party, why, len(block.members)))
+    found = []
+    for why in dict.fromkeys(one.why for one in gone):
+        own = [one for one in gone if one.why == why]
+        named = tuple(one.party for one in own[:MOST_NAMED])
+        found.append(Missing(why, named, len(own), of, sum(one.members for one in own)))
+    return tuple(found)

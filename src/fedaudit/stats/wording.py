@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from fedaudit.questions import metric, of_membership
-from fedaudit.types import AuditResult, Curve, Estimate, Headline
+from fedaudit.types import AuditResult, Curve, Estimate, Headline, Missing, Why
 
 NONE = "–"
 DECISIONS = ("accuracy", "precision", "recall", "f1-balanced")  # of an adversary who says yes or no
@@ -89,10 +89,39 @@ def interval_text(name: str, est: Estimate | None) -> str:
 
 
 def full_text(name: str, est: Estimate | None) -> str:
-    """Value with its interval, or a dash with the reason."""
+    """Value with its interval and who is missing from it, or a dash with the reason."""
     if est is None or est.value is None:
         return f"{NONE} ({est.reason})" if est and est.reason else NONE
-    return point_text(name, est.value, est.low, est.high)
+    return ", ".join(filter(None, (point_text(name, est.value, est.low, est.high), without(est))))
+
+
+WHY: dict[Why, str] = {
+    "no-calibration": "none of their records can set a threshold",
+    "no-evaluation": "none of their non-members can be reported on",
+    "no-members": "none of their members can be reported on",
+    "unseen": "they took part too seldom",
+    "unfit": "they have too few known non-members for this attack",
+}
+MOST_LISTED = 6  # parties that are named beside a figure
+
+
+def without(est: Estimate | None) -> str:
+    """Whom a pooled figure says nothing about, and how many members they have; empty where nobody is missing. Whatever
+    shows a figure shows this beside it."""
+    return "; ".join(map(_gone, est.missing)) if est is not None else ""
+
+
+def _gone(missing: Missing) -> str:
+    named = ", ".join(missing.parties[:MOST_LISTED])
+    more = f" and {count(missing.count - MOST_LISTED)} more" if missing.count > MOST_LISTED else ""
+    whose = f"{count(missing.count)} of {count(missing.of)} parties with {count(missing.members)} members"
+    return f"without {named}{more} ({whose}: {WHY[missing.why]})"
+
+
+def short_measure(name: str) -> str:
+    """What a figure is, behind its value: `at 1 % FPR`, `AUC`."""
+    fpr = fpr_of(name)
+    return name.replace("auc", "AUC") if fpr is None else f"at {rate(fpr)} FPR"
 
 
 def confidence(est: Estimate | None) -> str:
@@ -125,8 +154,14 @@ def main_tpr(quoted: Sequence[Mapping[str, Estimate]]) -> str | None:
     counts as one: at another rate, what other attacks find at this one would be lost."""
     names = {n: f for estimates in quoted for n in estimates if (f := fpr_of(n)) is not None}
     valued = {n for n in names if any((e := own.get(n)) and (e.value is not None or e.doubt) for own in quoted)}
-    ranked = sorted(names, key=lambda n: (n not in valued, max(names[n] / 0.01, 0.01 / names[n]), names[n]))
+    ranked = sorted(names, key=lambda n: (n not in valued, from_one_percent(n)))
     return ranked[0] if ranked else None
+
+
+def from_one_percent(name: str) -> tuple[float, float]:
+    """How far the FPR of a TPR is from 1 %, by their ratio; of two equally far, the smaller comes first."""
+    fpr = fpr_of(name) or 1.0
+    return max(fpr / 0.01, 0.01 / fpr), fpr
 
 
 def behind(results: Sequence[AuditResult], headline: Headline) -> AuditResult | None:

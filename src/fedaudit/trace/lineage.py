@@ -24,6 +24,7 @@ class Delivered:
     state: str  # digest
     examples: int
     epoch_seconds: float
+    is_model: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

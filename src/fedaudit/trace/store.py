@@ -161,8 +161,8 @@ class Store:
         """Records a round, what was measured in it, and for those who watch the run what was `found` by then. After
         `branch`, an audit in progress must be rebuilt."""
         sent = {
-            name: Delivered(digest(trained.state), trained.examples, _finite(trained.epoch_seconds))
-            for name, trained in round.sent.items()
+            name: Delivered(digest(one.state), one.examples, _finite(one.epoch_seconds), one.is_model)
+            for name, one in round.sent.items()
         }
         broadcast, aggregate = digest_of_seen(round.broadcast), digest_of_seen(round.aggregate)
         place = self.lineage.place(round.moment, broadcast, aggregate)
@@ -286,7 +286,9 @@ class Store:
     def round(self, entry: RecordedRound) -> Round:
         """A round as it was exchanged. Needs snapshots; raises DamagedError when they are not what was written."""
         sent = {
-            name: Trained(self._load(self._model_file(entry, name), of.state), of.examples, of.epoch_seconds)
+            name: Trained(
+                self._load(self._model_file(entry, name), of.state), of.examples, of.epoch_seconds, is_model=of.is_model
+            )
             for name, of in entry.parties.items()
         }
         holder = self._holder_of(entry.broadcast)

@@ -96,12 +96,15 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a party sends: its model, how many records it was trained on, and how long one local epoch took."""
+    """What a party sends: its model, how many records it was trained on, and how long one local epoch took.
+
+    `is_model` is False where that is no model of the task: it is recorded, and nobody attacks it."""
 
     state: State
     examples: int
     epoch_seconds: float
     metrics: tuple[str, ...] = ()  # the names of figures that came with it
+    is_model: bool = True
 
 
 class PlainModel(Protocol):
@@ -282,8 +285,10 @@ class Candidates:
     _: KW_ONLY
     subject: Strings | None = None  # groups whose members are not independent (intervals, blind)
     at: Mapping[Moment, Bools] = field(default_factory=dict)
-    # By party, which candidates it holds records of, where one may lie in several. `party` is then the same for all.
+    # By party, which candidates it holds records of, where one may lie in several. `party` is then the one that holds
+    # most of its records, or, where people are scattered on purpose, the same for all.
     held_by: Mapping[str, Bools] | None = None
+    has: Ints | None = None  # people: how many records each has in the data, of which `rows` may be a part
 
     def __len__(self) -> int:
         return len(self.id)
@@ -502,7 +507,9 @@ def _as_notice(told: Notice | str | Mapping[str, Any], level: Level) -> Notice:
 # What may be said of a headline: a risk; one on average only; nothing beyond chance; no number; something is wrong.
 Tone = Literal["found", "weak", "none", "unknown", "alarm"]
 # The same in words that need no statistics: how many can be picked out.
-Grade = Literal["nearly everybody", "most", "some", "a little", "nothing found", "not known", "alarm"]
+Grade = Literal[
+    "nearly everybody", "most", "some", "at least a little", "a little", "nothing found", "not known", "alarm"
+]
 # Thresholds from records of another kind than those that are reported on accuse far more outsiders than was asked, so
 # that there is no value, or far fewer: then the lower end holds, and nothing is known of an upper one.
 Doubt = Literal["more", "fewer"]
@@ -510,8 +517,27 @@ Doubt = Literal["more", "fewer"]
 Kind = Literal["measured", "proved", "model-based", "heuristic", "claimed"]
 VantageName = Annotated[str, Field(json_schema_extra={"enum": [vantage.value for vantage in Vantage]})]
 
+# Why a pooled figure says nothing about a party.
+Why = Literal["no-calibration", "no-evaluation", "no-members", "unseen", "unfit"]
+MOST_NAMED = 20  # of the parties that a figure says nothing about
 _ENDS = {"value": "the value", "low": "the lower end", "high": "the upper end"}
 _WITH_N_CAL = ("threshold", "realised_fpr", "realised_fpr_interval")  # written, also as null, whenever n_cal is
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Parties of the audit that a pooled figure says nothing about, all for the same reason.
+
+    *no-calibration*: none of their records can set a threshold; *no-evaluation*: none of their non-members can be
+    reported on; *no-members*: none of their members can; *unseen*: they took part too seldom; *unfit*: they have too
+    few known non-members to fit the attack on.
+    """
+
+    why: Why
+    parties: Annotated[Many[str], Field(description=f"their names; of more than {MOST_NAMED}, the first")]
+    count: Annotated[Positive, Field(description="how many they are")]
+    of: Annotated[Positive, Field(description="how many parties were audited")]
+    members: Annotated[Count, Field(description="of these parties, whom the figure does not count")]
 
 
 @dataclass(frozen=True)
@@ -542,6 +568,7 @@ class Estimate:
         Doubt | None,
         if_known("TPR: its thresholds accuse far more outsiders than was asked (no value), or far fewer (high is 1)"),
     ] = None
+    missing: Annotated[Many[Missing], if_any("a pooled figure: the parties that it says nothing about")] = ()
 
     @model_serializer(mode="wrap")
     def _stored(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -677,7 +704,9 @@ class Headline:
     sentence: Annotated[str, if_any("what may be said, the same everywhere")] = ""
     tone: Annotated[Tone, Field(exclude_if=lambda tone: tone == "unknown")] = "unknown"
     primary: Annotated[str, if_any("the attack that was fixed before looking; empty: the quoted one")] = ""
-    grade: Annotated[Grade | None, if_known("the finding in two words, by the lower end of its interval")] = None
+    grade: Annotated[Grade | None, if_known("the finding in a few words, by what is certain of it")] = None
+    figure: Annotated[str, if_any("the figure on which the grade rests, and which is quoted")] = ""
+    lent_by: Annotated[str, if_any("the vantage that sees less, and whose finding is quoted here")] = ""
     details: Annotated[Many[str], if_any("since when, what is not settled, what else was found")] = ()
     most_exposed: Annotated[str, if_any("the group that stands out most from all others, as a sentence")] = ""
 
@@ -701,14 +730,15 @@ class MoreExposed:
     value: Number
     low: Number
     high: Number
-    confidence: Annotated[Number, Field(description="for all parties together")]
+    confidence: Annotated[Number, Field(description="for all parties and groups together")]
 
 
 @dataclass(frozen=True)
 class Subgroup:
     """Candidates that have something in common. *class*: a label; *attribute*: a value of a declared attribute;
     *rare-value*: some value that at most this share of all candidates have; *records*: how many records their person
-    has (`value` is the smallest and the largest number). A person is in a group if one of its records is."""
+    has in the data, whoever holds them (`value`: the smallest and the largest number). A person is in a group if one of
+    its records is."""
 
     kind: Literal["class", "attribute", "rare-value", "records"]
     value: Annotated[str, if_any("empty: all values of the class or the attribute, where these are too many")] = ""
@@ -741,7 +771,10 @@ class GroupFindings:
     """All groups that were looked at. They follow from the records and the sizes, never from scores."""
 
     looked_at: Many[Subgroup]
-    comparisons: Annotated[Count, Field(description="that share the error: groups, places, and two figures of each")]
+    comparisons: Annotated[
+        Count,
+        Field(description="that share the error, in all places: two figures of each group, and the AUC of each party"),
+    ]
     confidence: Annotated[Number, Field(description="of all intervals together")]
     results: Many[GroupResult]
     too_small: Annotated[Many[Subgroup], if_any("named, and not shown")] = ()
@@ -762,6 +795,14 @@ class Trajectory:
     fewest_others: Annotated[Count, Field(description="in the round with the fewest")]
 
 
+@dataclass(frozen=True)
+class UnitErrors:
+    """What each record, or person, adds to the error of an estimate."""
+
+    names: Strings  # each of them once
+    values: Floats
+
+
 @dataclass(frozen=True, kw_only=True)
 class Audit:
     """Everything that one audit found."""
@@ -769,6 +810,7 @@ class Audit:
     results: Sequence[AuditResult]
     headlines: Sequence[Headline]
     accuracy: Mapping[str, Estimate]
+    commonest: float | None = None  # what always naming the commonest label is right on, of evaluation non-members
     warnings: Sequence[Notice]
     notices: Sequence[Notice] = ()
     failed: Mapping[str, str] = field(default_factory=dict)  # attacks without a result, and why
@@ -777,3 +819,5 @@ class Audit:
     more_exposed: Sequence[MoreExposed] = ()
     groups: GroupFindings | None = None
     trajectories: Sequence[Trajectory] = ()
+    # By attack, kind of model and figure: of figures over all parties that stored scores do not give.
+    errors: Mapping[tuple[str, str, str], UnitErrors] = field(default_factory=dict)

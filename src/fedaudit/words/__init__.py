@@ -101,11 +101,15 @@ def needed_in_file(
             f"FPR {fpr:g} needs {2 * needed} non-members, half of them to set the threshold; there are {nonmembers}, "
             f"of which {calibration} set it"
         )
-    where = ", and that of the largest party" if parties > 1 else ", and this one"
-    return f"FPR {fpr:g} needs a calibration set of {needed} non-members{where} has {calibration}"
+    where = f"the {parties} parties together have" if parties > 1 else "there are"
+    return f"FPR {fpr:g} needs {needed} calibration non-members, and {where} {calibration}"
 
 
 # ------------------------------------------------------------------ the data, and who is in them
+
+
+def _aside(party: str, evaluation: int, calibration: int) -> str:
+    return f"{party} has {evaluation} to report on and {calibration} to set thresholds"
 
 
 DATA: dict[str, Wording] = {
@@ -115,13 +119,23 @@ DATA: dict[str, Wording] = {
         f"{_names([f'{name!r} ({filled})' for name, filled in cells.items()])}."
     ),
     "decimal-commas": lambda file, columns: f"Commas were read as decimal points in {file}: {_quoted(columns)}.",
-    "numbered-column": lambda file, columns: (
-        f"Every row of {file} has another whole number in {_quoted(columns)}: if that names records, use data.id or "
-        "data.drop."
+    "cell-flattens": lambda file, rows: (
+        f"A number in {file} is more than a hundred times as far from the middle of its column as all others are from "
+        "each other, so that these become nearly alike: "
+        f"{_names([f'{name!r} in row {row}' for name, row in rows.items()])}. "
+        "Correct it, or empty the cell and set data.impute."
     ),
     "ids-learnt": lambda columns: f"Learnt from, though they look like ids (data.keep_ids): {_quoted(columns)}.",
     "single-record": lambda people, of, sessions: (
         f"{people:,} of {of:,} people have a single {'session' if sessions else 'record'}: left out on both sides."
+    ),
+    "few-aside": lambda parties: (
+        f"Hardly any non-members: {_names([_aside(name, *counts) for name, counts in parties.items()])}. What is said "
+        "of such a party alone rests on these few."
+    ),
+    "in-several-parties": lambda people, of: (
+        f"{people:,} of {of:,} people have records at several parties. Each has one role in all of them: nobody whom "
+        "one party trained on is another party's non-member."
     ),
     "coins-split": (
         "federation.coins = true flips a coin for each record, so that people may have records on both sides "
@@ -338,7 +352,8 @@ FOUND: dict[str, Wording] = {
     "merged-without": lambda attacks: f"Not run at every site, and left out: {', '.join(attacks)}.",
     "more-exposed": (
         "{party} is more exposed than the others: {attack} on {model} models has AUC {own:.3f} there and {others:.3f} "
-        "elsewhere (difference {value:.3f}, {low:.3f}-{high:.3f}; {confidence:.0%} for all parties together)."
+        "elsewhere (difference {value:.3f}, {low:.3f}-{high:.3f}; {confidence:.0%} for all parties and groups "
+        "together)."
     ),
     "parties-unseen": "{parties} of {of} parties took part too seldom to judge their local models: left out.",
     "parties-unfit": (
@@ -349,6 +364,11 @@ FOUND: dict[str, Wording] = {
     "model-useless": lambda right, commonest: (
         f"The model itself is of no use: it is right on {share(right)} of outsiders, and whoever always names the "
         f"commonest label on {share(commonest)}; a useful model may give away more."
+    ),
+    "model-not-learnt": lambda right, commonest: (
+        f"The model has not learnt, as far as these records show: it is right on {share(right)} of outsiders, whoever "
+        f"always names the commonest label on {share(commonest)}, and on its own training records it does no better "
+        "than a guess either. Nothing here speaks for a trained model."
     ),
     "agg-mal-stopped": lambda done, of, attacks: (
         f"agg-mal was stopped with {done} of {of} parties isolated: {_names(attacks)} "
@@ -873,6 +893,7 @@ LINES: dict[str, Wording] = {
     "late-reply": "round {round}: the answer of {party} came in round {now}, and is left out",
     "old-model-kept": "round {round}: models arrived, and the strategy kept the old one",
     "array-records": "round {round}, {party}: {records} array records in place of one, left out",
+    "no-model": "round {round}: what {party} sent is no model of the task, so it is not audited: {why}. {todo}",
     "party-twice": lambda round, party, same: (
         f"round {round}: {party} answered twice, {'the same both times' if same else 'and differently'}: the first is "
         "kept"

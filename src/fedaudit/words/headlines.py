@@ -8,7 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from fedaudit.questions import of_membership
-from fedaudit.stats.strongest import RANK, Heard, certain, grade
+from fedaudit.stats.strongest import (
+    LITTLE,
+    RANK,
+    SEVERITY,
+    SLIGHT_AUC,
+    STRICT,
+    Heard,
+    certain,
+    grade,
+    level,
+    slight,
+)
 from fedaudit.stats.wording import (
     behind,
     confidence,
@@ -22,6 +33,7 @@ from fedaudit.stats.wording import (
     since_round,
     value_of,
     value_text,
+    without,
 )
 from fedaudit.types import AuditResult, Estimate, Grade, GroupFindings, GroupResult, Headline, Subgroup, Tone
 
@@ -44,7 +56,22 @@ UNITS = {
 }
 NOTHING = {"subject": "No evidence was found that {who} can tell who is in the training data"}
 NOTHING_ON_AVERAGE = {"subject": "no evidence was found that it can tell who is in the training data"}
-GRADES: tuple[Grade, ...] = ("nothing found", "a little", "some", "most", "nearly everybody")
+GRADES: dict[Grade, str] = {
+    "nearly everybody": "the lower end of a TPR is 90 % or more at an FPR of at most 10 %, or that of an AUC is .995",
+    "most": "the lower end of a TPR is 50 % or more at an FPR of at most 10 %, or that of an AUC is .875",
+    "some": "the lower end of a TPR is above its FPR at a rate that was measured, or that of an AUC is .6",
+    "at least a little": "better than guessing on average for certain; how much more is not settled",
+    "a little": "better than guessing on average for certain, and for every attack from there the upper ends leave at "
+    "most 5 points of TPR above the FPR, at rates of at most 10 %, and an AUC of .6",
+    "nothing found": "no lower end is above chance, which is no proof of safety",
+    "not known": "it could not be measured, or it is not settled whether there is anything",
+    "alarm": "outsiders rank above members for certain: something is wrong with the data or the audit",
+}
+GRADED = (
+    "Lower ends decide: all of them hold together at the level of the audit, because the error is shared among all "
+    "attacks, the AUC and every rate. An AUC counts as the share that it stands for: whatever a ROC curve is like, an "
+    "AUC of .6, .875 and .995 means that at some rate the TPR exceeds the FPR by a tenth, a half, nine tenths."
+)
 BY_CHANCE = "with the error shared among all figures of this audit, the interval includes chance"
 
 
@@ -72,13 +99,13 @@ def worded(headlines: Sequence[Headline], scene: Scene) -> list[Headline]:
 
 
 def _told(headline: Headline, scene: Scene) -> Headline:
-    entry, name = behind(scene.results, headline), scene.name
+    entry, name = behind(scene.results, headline), quoted_rate(headline, scene.name)
     rounds = (entry.round if entry else 0) or scene.rounds
     what = scene.about.get(headline.attack, "")
     how = f"; after {count(rounds)} round{'' if rounds == 1 else 's'}, by {headline.attack}{': ' * bool(what)}{what}"
-    possible = _most_possible(headline, scene)
+    possible = _most_possible(headline, scene, name)
     tone, sentence, details = _claim(
-        headline, name, how, _nouns(headline, entry), possible, _why_doubted(headline, scene)
+        headline, name, how, _nouns(headline, entry, name), possible, _why_doubted(headline, scene)
     )
     if tone in ("none", "unknown") and entry and entry.unit == "subject":
         details += _smallestseen_figures(headline, name)
@@ -86,18 +113,52 @@ def _told(headline: Headline, scene: Scene) -> Headline:
         details.append(_of_the_primary(fixed, headline, name))
     details += _on_average(headline, scene)
     if tone in ("found", "weak"):
-        key, chance = (name, fpr_of(name)) if tone == "found" and name else ("auc", 0.5)
+        by_share = tone == "found" and headline.figure != "auc" and name is not None
+        key, chance = (name, fpr_of(name)) if by_share and name else ("auc", 0.5)
         since = since_round(entry.curves.get(key) if entry else None, chance or 0.5)
-        details += [] if since is None else [f"It has been above chance since round {since}."]
+        details += [] if since is None else [f"{_which(key)} has been above chance since round {since}."]
         details += over_blind(scene.results, headline)
     details += _stronger(headline)
     same = headline.grade if tone == headline.tone else None  # decided with the tone
-    graded = same or grade(tone, headline.estimates.get(name or ""))
+    graded = same or grade(tone, max(map(level, headline.estimates.values()), default=0))
+    if tone == "weak":
+        figures = [(attack, e) for attack, own in seen_figures(headline, scene) for e in own.values()]
+        bounded = slight(e for _, e in figures)
+        graded = "a little" if bounded else "at least a little"
+        own = headline.estimates.get(name or "")
+        others = [(attack, e) for attack, e in figures if own is None or (e.high or 0.0) > (own.high or 1.0)]
+        details += [] if bounded else _how_much(others)  # the interval of the quoted one is there already
     return replace(headline, sentence=sentence, tone=tone, grade=graded, details=tuple(details))
 
 
-def _nouns(headline: Headline, entry: AuditResult | None) -> tuple[str, str, str, str]:
-    """What is picked out, many and one; and how to say that nothing is, and that nothing is seen on average."""
+def quoted_rate(headline: Headline, name: str | None) -> str | None:
+    """The TPR that is quoted for a vantage: the one on which its grade rests, or `name`, the one at 1 %."""
+    return headline.figure if fpr_of(headline.figure) else name
+
+
+def _which(name: str) -> str:
+    fpr = fpr_of(name)
+    return "Its AUC" if fpr is None else f"The share that is picked out at {rate(fpr)} false accusations"
+
+
+def _how_much(figures: Sequence[tuple[str, Estimate]]) -> list[str]:
+    """What the upper ends leave possible, where that is more than a little: the figure that leaves most."""
+    of_shares = [(e.high or 0.0, attack, e) for attack, e in figures if 0 < (fpr_of(e.name) or 1) <= STRICT]
+    over = [one for one in of_shares if one[0] > (fpr_of(one[2].name) or 0) + LITTLE]
+    if over:
+        high, attack, tpr = max(over, key=lambda one: one[0])
+        most = f"picks out up to {share(high)} while wrongly accusing {rate(fpr_of(tpr.name) or 0)} of outsiders"
+        return [f"How much is not settled: the intervals allow that {attack} {most}."]
+    areas = [(e.high, attack) for attack, e in figures if e.name == "auc" and e.high is not None]
+    high, attack = max(areas, default=(0.0, ""))
+    if high > SLIGHT_AUC:
+        return [f"How much is not settled: the intervals allow that {attack} has an AUC of up to {high:.3f}."]
+    return []
+
+
+def _nouns(headline: Headline, entry: AuditResult | None, name: str | None) -> tuple[str, str, str, str]:
+    """What is picked out, many and one; and how to say that nothing is, and that nothing is seen on average. A share is
+    of the parties that the figure speaks of."""
     unit = entry.unit if entry else "record"
     many, one = UNITS.get(unit, UNITS["record"])
     nothing = NOTHING.get(unit, "Nothing beyond chance was found for {who} at this sample size")
@@ -105,6 +166,12 @@ def _nouns(headline: Headline, entry: AuditResult | None) -> tuple[str, str, str
         many = f"the parties' {many}"
     elif unit not in UNITS or unit == "record":
         many = f"the {many}"
+    tpr = headline.estimates.get(name or "")
+    if tpr is not None and tpr.missing:
+        of = tpr.missing[0].of
+        many = (
+            f"the {UNITS.get(unit, UNITS['record'])[0]} of {of - sum(one.count for one in tpr.missing)} of {of} parties"
+        )
     return many, one, nothing, NOTHING_ON_AVERAGE.get(unit, "nothing beyond chance was found")
 
 
@@ -113,13 +180,13 @@ def _claim(
     name: str | None,
     how: str,
     nouns: tuple[str, str, str, str],
-    possible: float | None,
+    possible: tuple[float, str] | None,
     doubted: str,
 ) -> tuple[Tone, str, list[str]]:
     """The tone as it was decided (or "unknown" where it cannot be settled), one sentence, and what goes with it.
 
-    `possible`: the largest share that some attack from this vantage leaves possible. `doubted`: why it is not known of
-    one of them what it finds, if so.
+    `possible`: the largest share that some attack from this vantage leaves possible, and which. `doubted`: why it is
+    not known of one of them what it finds, if so.
     """
     who, tone = _who(headline.vantage), headline.tone
     auc, tpr = headline.estimates.get("auc"), headline.estimates.get(name or "")
@@ -139,19 +206,22 @@ def _claim(
         open_average = f"Whether {_lower(who)} does better than guessing is not settled: {average} {guessing}"
         at_chance = [f"{open_average}); {BY_CHANCE}."]
     if tpr is None or tpr.value is None:
-        why = f" ({tpr.reason})" if tpr and tpr.reason else " in this audit"
+        why = ", ".join(filter(None, (tpr.reason, without(tpr)))) if tpr else ""
+        why = f" ({why})" if why else " in this audit"
         absent = f"The share that {_lower(who)} can pick out could not be measured{why}."
-        return ("weak", better, [absent]) if tone == "weak" else ("unknown", absent, at_chance)
+        return (tone, better, [absent]) if tone in ("weak", "found") else ("unknown", absent, at_chance)
     hits = f"about {count(round(tpr.value * tpr.n_pos))} of {count(tpr.n_pos)}"
     shares = f"{share(tpr.value)} of {nouns[0]} ({hits}) while wrongly accusing {rate(fpr)} of outsiders"
     shares += f" ({interval(name or 'tpr@', tpr)}"
-    if tone == "found":
+    if tone == "found" and headline.figure != "auc":
         return tone, f"{who} can pick out {shares}{how}){'; ' * bool(tpr.reason)}{tpr.reason or ''}.", []
     begins = tpr.reason or f"the interval begins at {share(tpr.low)}, which is not above {rate(fpr)}"
     if tpr.low is not None and tpr.low > fpr:
         begins = BY_CHANCE
     open_question = f"How much {_lower(who)} can pick out is not settled: {shares}"
-    if tone == "weak":
+    if tone == "found" and level(tpr):
+        return tone, better, [f"It can pick out {shares})."]
+    if tone in ("found", "weak"):
         return tone, better, [f"{open_question}); {begins}."]
     if (tpr.low is not None and tpr.low > fpr) or (tpr.reason and tpr.value > fpr):
         return "unknown", f"{open_question}{how}); {begins}.", at_chance
@@ -159,9 +229,11 @@ def _claim(
         return "unknown", f"{open_average}{how}); {BY_CHANCE}.", [f"It picked out {shares})."]
     if tone == "unknown":
         return tone, f"{open_question}{how}){'; ' * bool(doubted)}{doubted}.", at_chance
-    why = f" ({tpr.reason})" if tpr.reason else ""
+    why = f" ({tpr.reason})" if tpr.reason else ""  # who is missing is said with the interval
     start = f"{nouns[2].format(who=_lower(who))}{why}: it picked out {shares}{how})"
-    return "none", f"{start}, which is no proof of safety: up to {share(possible)} remains possible.", []
+    most, other = possible or (None, "")
+    by_other = f"by {other}, " if other and (tpr.high or 0.0) < (most or 0.0) else ""  # why it is not this interval's
+    return "none", f"{start}, which is no proof of safety: {by_other}up to {share(most)} remains possible.", []
 
 
 def _stronger(headline: Headline) -> list[str]:
@@ -184,11 +256,12 @@ def _on_average(headline: Headline, scene: Scene) -> list[str]:
     return [f"On average {other.attack} on {other.model} models finds more: it has an AUC of {figure}."]
 
 
-def _most_possible(headline: Headline, scene: Scene) -> float | None:
-    """The largest upper end of the quoted rate, over all attacks from this vantage: one of them may be the stronger.
-    Where one has no value because of its threshold, that is everybody."""
-    found = [tpr for _, estimates in seen_figures(headline, scene) if (tpr := estimates.get(scene.name or ""))]
-    return max((end for tpr in found if (end := 1.0 if tpr.doubt else tpr.high) is not None), default=None)
+def _most_possible(headline: Headline, scene: Scene, name: str | None) -> tuple[float, str] | None:
+    """The largest upper end of the quoted rate, over all attacks from this vantage, and whose it is: one of them may be
+    the stronger. Where one has no value because of its threshold, that is everybody."""
+    found = [(tpr, attack) for attack, own in seen_figures(headline, scene) if (tpr := own.get(name or ""))]
+    ends = [(1.0 if tpr.doubt else tpr.high, attack) for tpr, attack in found]
+    return max(((end, attack) for end, attack in ends if end is not None), key=lambda one: one[0], default=None)
 
 
 def _why_doubted(headline: Headline, scene: Scene) -> str:
@@ -208,7 +281,7 @@ def seen_figures(headline: Headline, scene: Scene) -> list[tuple[str, Mapping[st
 def _of_the_primary(fixed: Heard, headline: Headline, name: str | None) -> str:
     """Said where another attack is quoted: what the one that was fixed before looking found, by the same measure."""
     said = [key for key in (name, "auc") if key and value_of(fixed.estimates.get(key)) is not None]
-    said = ["auc", *said[:-1]] if headline.tone == "weak" else said
+    said = ["auc", *said[:-1]] if headline.tone == "weak" or headline.figure == "auc" else said
     figures = [
         f"{_measure(key)} {value_text(key, e)} ({interval(key, e)})" for key in said if (e := fixed.estimates[key])
     ]
@@ -243,22 +316,22 @@ def _smallestseen_figures(headline: Headline, name: str | None) -> list[str]:
 def _not_less_than(headline: Headline, told: Sequence[Headline], name: str | None) -> Headline:
     """Whoever sees more can do at least as much, however its own attack came out."""
     inside = [other for other in told if other.vantage in CONTAINS.get(headline.vantage, ())]
-
-    def strength(other: Headline) -> tuple[int, float]:
-        return certain(other, name)
-
-    strongest = max(inside, key=strength, default=None)
-    if strongest is None or RANK[strongest.tone] == 0 or strength(strongest) <= strength(headline):
+    strongest = max(inside, key=lambda other: certain(other, name), default=None)
+    if strongest is None or RANK[strongest.tone] == 0 or certain(strongest, name) <= certain(headline, name):
         return headline
-    estimate = strongest.estimates.get(name or "")
-    figure = ""
+    key = "auc" if strongest.tone == "weak" else strongest.figure or name or "auc"
+    estimate, figure = strongest.estimates.get(key), ""
     if strongest.tone == "found" and estimate is not None:
-        figure = f" ({share(estimate.value)} by {strongest.attack}, {interval(name or 'tpr@', estimate)})"
+        of_what = "an AUC of " if key == "auc" else ""
+        at = "" if key in (name, "auc") else f" at {rate(fpr_of(key) or 0)} false accusations"
+        figure = f" ({of_what}{value_text(key, estimate)}{at} by {strongest.attack}, {interval(key, estimate)})"
     weaker = _lower(_who(strongest.vantage))
     least = f"{_who(headline.vantage)} sees all that is seen by {weaker}, and can do at least as much{figure}."
     details = (headline.sentence, *headline.details)
-    graded = max((headline.grade, strongest.grade), key=lambda one: GRADES.index(one) if one in GRADES else -1)
-    return replace(headline, sentence=least, tone=strongest.tone, grade=graded, details=details)
+    graded = max((headline.grade, strongest.grade), key=lambda one: SEVERITY.get(one or "not known", 0))
+    return replace(
+        headline, sentence=least, tone=strongest.tone, grade=graded, lent_by=strongest.vantage, details=details
+    )
 
 
 # ------------------------------------------------------------------ groups of candidates
@@ -297,6 +370,7 @@ def _most_exposed_group(headline: Headline, scene: Scene) -> str:
     name = worst.stands_out
     inside, outside, looked_at = worst.inside[name], worst.outside[name], len(scene.groups.looked_at)
     among = f"the most exposed of {count(looked_at)} groups, all of which share the error"
+    among = ", ".join(filter(None, (among, without(worst.beyond[name]))))
     together = f"{100 * scene.groups.confidence:.4g} % for all groups together"
     if fpr_of(name) is None:
         told = f"shown one of them that was trained on and one that was not, {worst.attack} tells which is which"
@@ -331,7 +405,8 @@ def over_blind(results: Sequence[AuditResult], headline: Headline) -> list[str]:
 
 
 def interval(name: str, est: Estimate | None) -> str:
-    return f"{confidence(est)} interval {interval_text(name, est)}"
+    """With who is missing from the figure: sentences show no figure but by this."""
+    return ", ".join(filter(None, (f"{confidence(est)} interval {interval_text(name, est)}", without(est))))
 
 
 def _who(vantage: str) -> str:

@@ -81,7 +81,7 @@ class PartyAudit:
             seat,
             admitted,
             index,
-            lambda watch: None if is_masked(reply) else single(reply, watch, f"round {index}"),
+            lambda watch: None if stage and is_masked(reply) else single(reply, watch, f"round {index}"),
             inner=None if inner is None else lambda watch: watch.matched(inner, f"round {index}"),
             elapsed=time.perf_counter() - started,
             epoch_seconds=epoch_seconds(reply),

@@ -50,6 +50,7 @@ from fedaudit.integrations.flower.client import (
     withheld,
 )
 from fedaudit.integrations.options import PartyOptions, as_task
+from fedaudit.integrations.outgoing import Sends
 from fedaudit.integrations.party import OwnShelf, Reaction, Refused, Seat, SelfAudit, Watch
 from fedaudit.types import Game, State, Vantage
 
@@ -75,6 +76,7 @@ class GuardFile(Section):
     )
     unaudited: Literal["withhold", "send"] = Field("withhold", description="what becomes of an update without audit")
     secagg: bool = Field(False, description="may an app mask its update? It can then only be audited as a sum")
+    sends: Sends = Field("weights", description="what an app sends: its weights, or their changes")
     beside: int = Field(1024, ge=0, description="how many bytes may leave beside the model, in metrics and names")
     attacks: list[str | dict[str, Any]] | None = Field(None, description="as in [audit]")
     fpr: list[float] | None = Field(None, description="as in [audit]")
@@ -119,6 +121,7 @@ class Guard:
             local_epochs=site.local_epochs,
             max_cost=site.max_cost,
             strict=self.strict,
+            sends=site.sends,
         )
         self.audit = SelfAudit(
             site.model,

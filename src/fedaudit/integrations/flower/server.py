@@ -18,8 +18,10 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, Result, Strategy
 from flwr.serverapp.strategy.dp_fixed_clipping import DifferentialPrivacyFixedClippingBase
 
+from fedaudit.errors import FedauditError
 from fedaudit.integrations.claims import write_claim
 from fedaudit.integrations.options import AuditOptions, Model, audited, open_session
+from fedaudit.integrations.outgoing import Sends, checked_sends
 from fedaudit.integrations.recorder import Recorder, Reply
 from fedaudit.privacy.statement import Process, Promise
 from fedaudit.session.session import Session
@@ -48,17 +50,40 @@ def record_strategy(
     use does not stop the training: log and report say from the first round on that nothing is audited. The other
     arguments are those of `AuditOptions`.
     """
+    refuse_legacy(strategy)
     opened = partial(audited, model, game, out=out, rounds=rounds, promises=promises_of(strategy), **options)
-    return RecordedStrategy(strategy, opened, party=party, out=Path(out), strict=options.get("strict", False))
+    strict, sends = options.get("strict", False), options.get("sends", "weights")
+    return RecordedStrategy(strategy, opened, party=party, out=Path(out), strict=strict, sends=sends)
 
 
 def trace_strategy(
-    strategy: Strategy, *, out: str | Path, party: Callable[[Message], str] | None = None, strict: bool = False
+    strategy: Strategy,
+    *,
+    out: str | Path,
+    party: Callable[[Message], str] | None = None,
+    strict: bool = False,
+    sends: Sends = "weights",
 ) -> "RecordedStrategy":
     """The same strategy, recorded with all models but not audited. The trace can be audited later, where records
     are."""
+    refuse_legacy(strategy)
     opened = partial(open_session, Path(out), None, strict=strict)
-    return RecordedStrategy(strategy, opened, party=party, out=Path(out), strict=strict)
+    return RecordedStrategy(strategy, opened, party=party, out=Path(out), strict=strict, sends=checked_sends(sends))
+
+
+def refuse_legacy(strategy: object) -> None:
+    """A strategy of Flower's older API has other methods: wrapped, it would end the training in round 1."""
+    if not hasattr(strategy, "configure_train"):
+        kind = type(strategy)
+        what = f"{kind.__module__}.{kind.__name__} is no strategy of flwr.serverapp.strategy"
+        if hasattr(strategy, "configure_fit"):
+            what += ", but one of Flower's legacy API, whose rounds cannot be recorded"
+        todo = (
+            "Use the strategy of that name from flwr.serverapp.strategy. A legacy server can keep its strategy if the "
+            "clients audit themselves: ClientApp(client_fn=..., mods=[PartyAudit(...)]) works with NumPyClient. For "
+            "legacy SecAgg+ there is record_sum."
+        )
+        raise FedauditError("legacy-strategy", what, todo)
 
 
 class RecordedStrategy(Strategy):
@@ -76,8 +101,9 @@ class RecordedStrategy(Strategy):
         out: Path | None = None,
         when: Callable[[int], Moment] | None = None,
         strict: bool = True,
+        sends: Sends = "weights",
     ):
-        self.strategy, self.out = strategy, out
+        self.strategy, self.out, self.sends = strategy, out, sends
         self.recorder = Recorder(opened, log, out=out, strict=strict, read=as_state, when=when)
         self._party = party or (lambda message: f"node-{message.metadata.src_node_id}")
         self._broadcast: dict[str, Array] = {}
@@ -163,6 +189,7 @@ class RecordedStrategy(Strategy):
             node,
             self._party(message),
             models=records,
+            is_change=self.sends == "changes",
             examples=examples,
             epoch_seconds=seconds,
             metrics=tuple(sorted({*metrics} - {EXAMPLES, EPOCH_SECONDS})),

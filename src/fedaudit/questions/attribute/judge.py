@@ -21,8 +21,10 @@ from fedaudit.adversary.signals.outputs import Probe
 from fedaudit.audit.case import Case, figure
 from fedaudit.audit.collect import Sight
 from fedaudit.errors import FedauditError
-from fedaudit.questions import Verdict
+from fedaudit.questions import Verdict, behind
 from fedaudit.stats import Block, auc, proportion
+from fedaudit.stats.intervals import of_share, of_sum, of_units
+from fedaudit.stats.paired import auc_influence
 from fedaudit.types import (
     AuditResult,
     Bools,
@@ -35,11 +37,14 @@ from fedaudit.types import (
     ModelKind,
     Notice,
     Role,
+    Strings,
+    UnitErrors,
     Vantage,
     notice,
 )
 
 MEMBERS, NONMEMBERS, BLIND = "members", "nonmembers", "blind"
+GAPS = ("excess-over-blind", BLIND), ("members-minus-nonmembers", NONMEMBERS)
 
 
 class Guesser(Protocol):
@@ -55,6 +60,7 @@ class Guesses:
     said: Floats  # records x values: a score for each value
     true: Ints
     subject: Ints | None  # whose record it is, by number; None: nobody has two records
+    who: Strings | None = None  # the same by name, of the record where nobody has two
 
     def blocks(self) -> list[Block]:
         """For each value, the scores of people who have it and of people who do not. Two values need only one block."""
@@ -66,7 +72,8 @@ class Guesses:
         score, has = self.said[:, value] - others.max(axis=1), self.true == value
         whose = self.subject
         subjects = None if whose is None else (whose[has], whose[~has], whose[:0])
-        return Block(score[has], score[~has], np.empty(0), subjects)
+        names = None if self.who is None else (self.who[has], self.who[~has], self.who[:0])
+        return Block(score[has], score[~has], np.empty(0), subjects, names)
 
 
 def told_apart(name: str, groups: Sequence[Guesses], confidence: float) -> Estimate:
@@ -89,27 +96,68 @@ def told_apart(name: str, groups: Sequence[Guesses], confidence: float) -> Estim
     return Estimate(name, value, low, high, confidence, method, "measured", people, people)
 
 
+def person_errors(groups: Mapping[str, Sequence[Guesses]]) -> dict[str, UnitErrors]:
+    """What each person adds to the errors of the AUCs, of their differences and of the accuracies."""
+    found = {}
+    for name, guesses in groups.items():
+        if guesses:
+            found[f"{name}-auc"] = _auc_errors(guesses)
+            right = [g.said.argmax(axis=1) == g.true for g in guesses]
+            found[f"{name}-accuracy"] = of_share(right, [_names(g) for g in guesses])
+    for gap, other in GAPS:
+        if f"{other}-auc" in found:
+            found[gap] = of_sum(found[f"{MEMBERS}-auc"], found[f"{other}-auc"], -1.0)
+    return found
+
+
+def _auc_errors(groups: Sequence[Guesses]) -> UnitErrors:
+    """Of the mean over the values, as `told_apart` weighs them."""
+    by_value = [list(blocks) for blocks in zip(*(group.blocks() for group in groups), strict=True)]
+    usable = [blocks for blocks in by_value if auc(blocks).value is not None]
+    pairs = [sum(len(b.members) for b in each) * sum(len(b.evaluation) for b in each) for each in usable]
+    names, values = [np.empty(0, np.str_)], [np.empty(0)]
+    for blocks, weight in zip(usable, pairs, strict=True):
+        for block, parts in zip(blocks, auc_influence(blocks), strict=True):
+            assert block.ids is not None
+            names += block.ids
+            values += [weight / sum(pairs) * part for part in parts]
+    return of_units(names, values)
+
+
+def _names(guesses: Guesses) -> Strings:
+    assert guesses.who is not None
+    return guesses.who
+
+
 def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
     """The pooled result with its sentence; then each party, if its local models are seen."""
     of, results, notices = case.settings.asked.get("attribute"), [], list[Notice]()
+    errors: Mapping[tuple[str, str, str], UnitErrors] = {}
     for party in (None, *(case.game.parties if model == "local" else ())):
         sights = case.outlooks.of(vantage, model) if party is None else [case.outlooks.sight(vantage, model, party)]
-        found = all_figures(case, attack, sights)
+        groups = _groups(case, attack, sights)
+        found = all_figures(case, groups)
         if found and of:
             cost = Cost(case.scores.epochs(sights, attack))
             place = (attack.name, vantage.value, model, "attribute", party)
             results.append(AuditResult(*place, round=case.round, estimates=found, cost=cost, question=attack.question))
-            notices += [conclusion(of.name, found)] if party is None else []
-    return Verdict(results, notices)
+            if party is None:
+                notices.append(conclusion(of.name, found))
+                errors = behind(attack.name, model, person_errors(groups))
+    return Verdict(results, notices, errors)
 
 
-def all_figures(case: Case, attack: BaseAttack, sights: Sequence[Sight]) -> dict[str, Estimate] | None:
-    """The estimates for these sights together, or None if nothing was observed."""
-    confidence = case.settings.confidence
+def _groups(case: Case, attack: BaseAttack, sights: Sequence[Sight]) -> dict[str, list[Guesses]]:
     groups: dict[str, list[Guesses]] = {MEMBERS: [], NONMEMBERS: [], BLIND: []}
     for sight in sights:
         for name, guesses in (_guesses(case, attack, sight) or {}).items():
             groups[name].append(guesses)
+    return groups
+
+
+def all_figures(case: Case, groups: Mapping[str, Sequence[Guesses]]) -> dict[str, Estimate] | None:
+    """The estimates for several sights together, or None if nothing was observed."""
+    confidence = case.settings.confidence
     if not groups[MEMBERS]:
         return None
     found: dict[str, Estimate] = {}
@@ -119,7 +167,7 @@ def all_figures(case: Case, attack: BaseAttack, sights: Sequence[Sight]) -> dict
         found[f"{name}-balanced-accuracy"] = balanced(f"{name}-balanced-accuracy", guesses_, confidence)
         if case.settings.asked["attribute"].values == 2:
             found |= {f"{name}-{which}": one for which, one in called(name, guesses_, confidence).items()}
-    for name, other in (("excess-over-blind", BLIND), ("members-minus-nonmembers", NONMEMBERS)):
+    for name, other in GAPS:
         counts = tuple(sum(len(guesses.true) for guesses in groups[group]) for group in (MEMBERS, other))
         gap = difference(name, found["members-auc"], found[f"{other}-auc"])
         found[name] = replace(gap, n_pos=counts[0], n_neg=counts[1])  # people, however many values there are
@@ -143,7 +191,7 @@ def _guesses(case: Case, attack: BaseAttack, sight: Sight) -> dict[str, Guesses]
     members, nonmembers = people(case, attack, sight, true >= 0)
 
     def about(guessed: Floats, whom: Bools) -> Guesses:
-        return Guesses(guessed[whom], true[whom], None if subject is None else subject[whom])
+        return Guesses(guessed[whom], true[whom], None if subject is None else subject[whom], sight.who[whom])
 
     return {MEMBERS: about(said, members), NONMEMBERS: about(said, nonmembers), BLIND: about(blind, members)}
 

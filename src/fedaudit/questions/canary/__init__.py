@@ -84,7 +84,7 @@ class Canary(Question):
         from fedaudit.questions.canary.parties import OUTSIDE  # which imports torch
 
         federation, asked = config.federation, config.audit.canary or CanarySection()
-        mine = (federation.member_subjects or federation.members) / (federation.parties + 1)
+        mine = (federation.member_subjects or federation.shares[0]) / (federation.parties + 1)
         return min((asked.pool + OUTSIDE) * mine, LARGEST_POOL)
 
     def plant(self, ground: Ground, task: TorchTask, defence: Defence, plans: Sequence[Plan]) -> Planting | None:

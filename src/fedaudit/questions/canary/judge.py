@@ -11,6 +11,7 @@ and the Gaussian fit count one canary for each probe, chosen in advance.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from scipy import stats
 from fedaudit.audit.case import Case, Estimates, figure
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.accounting import Inversion, composed
-from fedaudit.questions import Against, Verdict, metric
+from fedaudit.questions import Against, Verdict, behind, metric
 from fedaudit.questions.canary import QUESTION
 from fedaudit.questions.canary.claims import ROUND, WHOLE, refuted
 from fedaudit.questions.canary.watch import (
@@ -60,6 +61,7 @@ from fedaudit.types import (
     Kind,
     ModelKind,
     Notice,
+    UnitErrors,
     Vantage,
     notice,
     warning,
@@ -159,6 +161,7 @@ def crafted(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind
             todo = f'Set a clip of {half} or less in [[defences]]; with federation.optimizer = "sgd" more steps help.'
         raise FedauditError("canary-dead", what, todo)
     found = figures(seen, claim.delta, confidence)
+    errors = behind("canife", model, dict.fromkeys(found, of_its_own(seen)))
     found[NORM] = range_of(seen.norm, seen, NORM, "|u_c| / C", confidence)
     found[HEALTH] = range_of(seen.health, seen, HEALTH, "health (1 - loss after / before)", confidence)
     rounds = [int(r) for r in np.unique(seen.round)]
@@ -188,7 +191,15 @@ def crafted(case: Case, seen_of: CanaryWatch, vantage: Vantage, model: ModelKind
         question=QUESTION, seconds=watch.seconds, curves=curves, warnings=warnings,
     )  # fmt: skip
     told = notice("canife", **_quality(seen, crafted.parties), epsilons=_epsilons(found))
-    return Verdict([replace(result, canary=seen_of.exhibit)], [told])
+    return Verdict([replace(result, canary=seen_of.exhibit)], [told], errors)
+
+
+def of_its_own(seen: Trials) -> UnitErrors:
+    """Noise is drawn anew for every probe, and who takes part in it: two runs have no error in common. Their probes are
+    told apart by the scores."""
+    run = hashlib.sha256(np.ascontiguousarray(seen.score).tobytes()).hexdigest()[:20]
+    names = np.array([f"probe {number} of {run}" for number in np.unique(seen.probe).tolist()])
+    return UnitErrors(names, np.full(len(names), 1 / len(names)))
 
 
 def _quality(seen: Trials, parties: float) -> dict[str, float]:

@@ -13,9 +13,11 @@ from fedaudit.audit.case import AUC, TPR, Case, Estimates, OverRounds, below_cha
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.score import NO_SCORES, Scores, why_undefined
 from fedaudit.audit.settings import HEADLINE_FPR
-from fedaudit.questions import MINUS, Verdict
+from fedaudit.questions import MINUS, Verdict, behind
 from fedaudit.stats import Block, auc_difference, needed_for_value, roc_curve, tied_share, tpr_difference
-from fedaudit.stats.roc import able, estimates
+from fedaudit.stats.blocks import calibrated
+from fedaudit.stats.paired import alike
+from fedaudit.stats.roc import estimates
 from fedaudit.types import AuditResult, Cost, Curve, Floats, ModelKind, Notice, Role, Vantage, notice, warning
 from fedaudit.words import with_warnings
 
@@ -53,19 +55,20 @@ def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) ->
     told += _covered(case, attack, vantage, model, unmixed)
     if attack is case.primary(vantage):
         told += _changed(attack.name, vantage, model, case.bands.get((vantage.value, attack.name, model)))
-    return Verdict(results, told)
+    return Verdict(results, told, behind(attack.name, model, case.decided_errors(attack, sights)))
 
 
 def _entry(
     case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind, party: str | None, blocks: Sequence[Block]
 ) -> AuditResult:
     settings, unit = case.settings, case.game.candidates.unit
-    found = estimates(blocks, case.fprs, settings.confidence)
+    sights = case.outlooks.of(vantage, model) if party is None else [case.outlooks.sight(vantage, model, party)]
+    absent = case.scores.absent(sights, attack) if party is None else ()
+    found = estimates(blocks, case.fprs, settings.confidence, absent)
     if not blocks:
         found = {name: replace(e, reason=NO_SCORES) for name, e in found.items()}
     looked_at = sum(len(settings.on(who, kind)) for who, kind in settings.watched())
     looked_at *= 1 if party is None else len(case.game.parties)
-    sights = case.outlooks.of(vantage, model) if party is None else [case.outlooks.sight(vantage, model, party)]
     found |= case.decided(attack, sights, settings.confidence, party)
     labels = case.scores.queries(sights, attack, party) or (None, None)
     cost = Cost(case.scores.epochs(sights, attack), *labels)
@@ -92,7 +95,7 @@ def tied(
     """Many scores that equal their threshold: coins decide about them. The figure is right all the same; its interval
     may be too narrow where the ROC curve has a corner at this rate."""
     for fpr in fprs if blocks else ():
-        calibrates = all(len(block.calibration) >= needed_for_value(fpr) for block in blocks)
+        calibrates = sum(len(block.calibration) for block in blocks) >= needed_for_value(fpr)
         if calibrates and (share := tied_share(blocks, fpr)) > MANY_TIES:
             scores = np.concatenate([np.concatenate([block.members, block.calibration]) for block in blocks])
             values = len(np.unique(scores))
@@ -159,12 +162,12 @@ def _minus_primary(
         return {}
     others = [other for other in alive if other is not primary and other.question == primary.question]
     confidence = 1 - (1 - case.settings.confidence) / len(others)
-    theirs = case.scores.blocks(case.outlooks.of(vantage, model), primary)
-    if not blocks or not theirs:
+    blocks, theirs = alike(blocks, case.scores.blocks(case.outlooks.of(vantage, model), primary))
+    if not blocks:
         return {}
     found = {"auc": auc_difference(blocks, theirs, confidence)}
     if HEADLINE_FPR in case.fprs:
-        pair = able(blocks, HEADLINE_FPR), able(theirs, HEADLINE_FPR)
+        pair = alike(calibrated(blocks), calibrated(theirs))
         found[f"tpr@{HEADLINE_FPR:g}"] = tpr_difference(*pair, HEADLINE_FPR, confidence)
     return {
         name + MINUS: replace(e, name=name + MINUS, method=f"minus {primary.name}; {e.method}")

@@ -16,17 +16,21 @@ from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.case import Case
 from fedaudit.audit.collect import Sight
 from fedaudit.audit.score import KNOWN, Scores, finite, known, possible
-from fedaudit.questions import Verdict
+from fedaudit.questions import Verdict, behind
 from fedaudit.questions.record import judge as record
 from fedaudit.stats import best_cut, proportion
-from fedaudit.types import Bools, Estimate, Ints, ModelKind, Role, Vantage
+from fedaudit.stats.intervals import of_share, of_sum
+from fedaudit.types import Bools, Estimate, Ints, ModelKind, Role, UnitErrors, Vantage
 
 
 def judge(case: Case, attack: BaseAttack, vantage: Vantage, model: ModelKind) -> Verdict:
     verdict = record.judge(case, attack, vantage, model)
     pooled, *of_parties = verdict.results
-    decided = decisions(case.scores, attack, case.outlooks.of(vantage, model), case.settings.confidence)
-    return Verdict([replace(pooled, estimates={**pooled.estimates, **decided}), *of_parties], verdict.notices)
+    sights = case.outlooks.of(vantage, model)
+    decided = decisions(case.scores, attack, sights, case.settings.confidence)
+    results = [replace(pooled, estimates={**pooled.estimates, **decided}), *of_parties]
+    errors = behind(attack.name, model, person_errors(case.scores, attack, sights))
+    return Verdict(results, verdict.notices, {**verdict.errors, **errors})
 
 
 def decisions(scores: Scores, attack: BaseAttack, sights: Sequence[Sight], confidence: float) -> dict[str, Estimate]:
@@ -42,6 +46,25 @@ def decisions(scores: Scores, attack: BaseAttack, sights: Sequence[Sight], confi
     return found
 
 
+def person_errors(scores: Scores, attack: BaseAttack, sights: Sequence[Sight]) -> dict[str, UnitErrors]:
+    """What each person adds to the error of a balanced accuracy."""
+    found = {}
+    seen = [sight for sight in sights if scores.defined(sight, attack)]
+    for k in KNOWN:
+        able = [sight for sight in seen if k in possible(sight)]
+        if able:
+            sides = [_decided(scores, attack, sight, k) for sight in able]
+            names = [tuple(sight.who[side] for side in _reported(sight, k)) for sight in able]
+            hits, passed = (of_share([s[i][0] for s in sides], [n[i] for n in names], 0.5) for i in (0, 1))
+            found[f"balanced-accuracy@{k}"] = of_sum(hits, passed)
+    return found
+
+
+def _reported(sight: Sight, k: int) -> tuple[Bools, Bools]:
+    """The members and the outsiders that are decided about."""
+    return (sight.role == Role.MEMBER.value) & ~known(sight, k)[0], sight.role == Role.EVALUATION.value
+
+
 Side = tuple[Bools, Ints | None]  # who is decided about rightly, and whose each entry is
 
 
@@ -50,7 +73,7 @@ def _decided(scores: Scores, attack: BaseAttack, sight: Sight, k: int) -> tuple[
     own = finite(scores.of(sight, attack, k), attack.name)
     members, nonmembers = known(sight, k)
     accused = own > best_cut(own[members], own[nonmembers])
-    reported = (sight.role == Role.MEMBER.value) & ~members, sight.role == Role.EVALUATION.value
+    reported = _reported(sight, k)
     whose = sight.subject
     of = [None if whose is None else whose[side] for side in reported]
     return (accused[reported[0]], of[0]), (~accused[reported[1]], of[1])
