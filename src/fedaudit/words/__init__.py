@@ -924,9 +924,7 @@ LINES: dict[str, Wording] = {
         "starts over"
     ),
     "node-restarted": "this node was restarted after round {round}: its audit goes on from what is on disk",
-    "never-left": (
-        "round {round} never left this party: the process that began it ended before the audit of its update"
-    ),
+    "never-left": ("round {round} never left this party: its training failed, or the process ended before the audit"),
     "first-seen": (
         "round {round} is the first that this audit saw: the party was not asked before, or its node was restarted "
         "without the folder of its memory"
