@@ -154,14 +154,14 @@ def judge_again(workers: int) -> None:
     """A run that cannot be replayed is told, and stays as it is: a malicious aggregator isolates models that no trace
     has."""
     jobs = [(folder.name, folder) for name in SETTINGS for folder, _ in ended(name).values()]
-    with closing(work(jobs, again, workers)) as news:
+    with closing(work(jobs, judged_again, workers)) as news:
         for done in news:
             print(f"{jobs[done.piece][0]}: {done.why or 'judged again'}", flush=True)
     read.cache_clear()
 
 
-def again(job: tuple[str, Path], _: Tell) -> None:
-    _, folder = job
+def judged_again(job: tuple[str, Path], _: Tell) -> None:
+    folder = job[1]
     replay(folder, [], folder, silent)
 
 
