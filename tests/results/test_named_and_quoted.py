@@ -20,6 +20,7 @@ from fedaudit.report.evidence import write_pack
 from fedaudit.report.values import cleaned
 from fedaudit.results.compare import Comparison, compare
 from fedaudit.results.document import Document, PartyInfo, load, save
+from fedaudit.results.gate import Decision, judge, parse_rule
 from fedaudit.results.merge import hand_over, merge
 from fedaudit.results.running import Running
 from fedaudit.results.scores import absent_of, blocks_of, load_scores, save_scores
@@ -159,6 +160,17 @@ def test_whoever_is_missing_from_a_figure_is_named_wherever_it_is_shown(
         assert all(name in said for name in gone), where
         counted = sum(parties[name][0] for name in gone)
         assert not gone or f"with {counted} members" in said or len(quoted.estimate.missing) > 1, where
+
+
+def test_a_gate_passes_nothing_on_a_figure_that_leaves_parties_out(tmp_path: Path) -> None:
+    whole: World = {"hospital-ash": (200, 150, 300, 0.0), "hospital-birch": (200, 150, 300, 0.0)}
+    written(tmp_path / "whole", whole)
+    written(tmp_path / "part", {**whole, "hospital-cedar": (150, 150, 0, 2.0)})
+    rules = [parse_rule("tpr@0.1 > 0.9")]
+    assert judge(tmp_path / "whole", rules).verdict is Decision.SAFE
+    found = judge(tmp_path / "part", rules)
+    assert found.verdict is Decision.UNDECIDED
+    assert all("without hospital-cedar" in finding.note for finding in found.findings)
 
 
 def test_a_merge_names_whom_its_figures_leave_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

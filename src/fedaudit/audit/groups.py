@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,12 +141,32 @@ def _large_alone(game: Game, among: Bools) -> bool:
     return all((side.sum() if whose is None else len(np.unique(whose[side]))) >= LEAST for side in sides)
 
 
-def comparisons(case: Case, parts: Grouping) -> int:
-    """How many share the error, in all places together: each group by its AUC and its TPR, and each party by its AUC. A
-    party may be a group as well, and one correction for both keeps the two from contradicting each other."""
-    figures = 2 if HEADLINE_FPR in case.fprs else 1
-    parties = [len(case.parties(model)) for _, model in case.settings.watched()]
-    return sum(figures * len(parts.groups) + (many if many > 1 else 0) for many in parties)
+@dataclass(frozen=True)
+class Sharing:
+    """How parties and groups share the error: a half each, as there are always few parties and may be many groups. A
+    group that is just one party is judged as that party is, so that no two sentences contradict each other."""
+
+    of_party: float  # the confidence of each comparison
+    of_group: float
+    comparisons: int
+    parties: frozenset[Subgroup]  # groups that are one party
+
+    def of(self, group: Subgroup) -> float:
+        return self.of_party if group in self.parties else self.of_group
+
+    @classmethod
+    def among(cls, case: Case, parts: Grouping) -> Sharing:
+        watched, figures = case.settings.watched(), 2 if HEADLINE_FPR in case.fprs else 1
+        members = [case.game.candidates.party == party for party in case.game.parties]
+        same = [group for group, among in parts.groups.items() if any(map(partial(np.array_equal, among), members))]
+        each = [len(case.parties(model)) for _, model in watched]
+        of_parties = sum(many for many in each if many > 1) * (figures if same else 1)
+        of_groups = (len(parts.groups) - len(same)) * len(watched) * figures
+        if not of_parties:
+            of_groups, same = of_groups + len(same) * len(watched) * figures, []
+        error = (1 - case.settings.confidence) / (2 if of_parties and of_groups else 1)
+        confidences = 1 - error / max(of_parties, 1), 1 - error / max(of_groups, 1)
+        return cls(*confidences, of_parties + of_groups, frozenset(same))
 
 
 def compared_groups(case: Case, parts: Grouping) -> GroupFindings | None:
@@ -154,8 +175,7 @@ def compared_groups(case: Case, parts: Grouping) -> GroupFindings | None:
         return None
     settings, fpr = case.settings, HEADLINE_FPR if HEADLINE_FPR in case.fprs else None
     watched = settings.watched()
-    sharing = comparisons(case, parts)
-    confidence = 1 - (1 - settings.confidence) / max(sharing, 1)
+    sharing = Sharing.among(case, parts)
     found: list[GroupResult] = []
     for vantage, model in watched:
         attack = case.primary(vantage)
@@ -164,7 +184,7 @@ def compared_groups(case: Case, parts: Grouping) -> GroupFindings | None:
         sights = case.outlooks.of(vantage, model)
         blocks, absent = case.scores.blocks(sights, attack), case.scores.absent(sights, attack)
         for group, among in parts.groups.items() if blocks else ():
-            seen = contrast(blocks, among, fpr, confidence)
+            seen = contrast(blocks, among, fpr, sharing.of(group))
             found.append(
                 GroupResult(
                     group=group,
@@ -179,7 +199,7 @@ def compared_groups(case: Case, parts: Grouping) -> GroupFindings | None:
             )
     return GroupFindings(
         looked_at=list(parts.groups),
-        comparisons=sharing,
+        comparisons=sharing.comparisons,
         confidence=settings.confidence,
         results=found,
         too_small=parts.too_small,

@@ -8,7 +8,7 @@ from functools import partial
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.case import Case, Estimates
-from fedaudit.audit.groups import Grouping, comparisons
+from fedaudit.audit.groups import Grouping, Sharing
 from fedaudit.audit.score import cannot_fit
 from fedaudit.audit.settings import HEADLINE_FPR, of_membership
 from fedaudit.stats import party_differences
@@ -81,7 +81,7 @@ def _by_auc(case: Case, vantage: str, heard: Sequence[Heard]) -> list[Notice]:
 def compared_parties(case: Case, parts: Grouping) -> list[MoreExposed]:
     """Parties that are certainly more exposed to the primary attack than the others, and exposed at all: as groups are
     compared, with which they share the error."""
-    sharing = comparisons(case, parts)
+    confidence = Sharing.among(case, parts).of_party
     found: list[MoreExposed] = []
     for vantage, model in case.settings.watched():
         attack = case.primary(vantage)
@@ -103,7 +103,7 @@ def compared_parties(case: Case, parts: Grouping) -> list[MoreExposed]:
                 high=d.high,
                 confidence=case.settings.confidence,
             )
-            for d in party_differences(blocks, case.settings.confidence, sharing)
+            for d in party_differences(blocks, confidence, sharing=1)
             if d.low > 0 and d.own_low > 0.5
         ]
     return found

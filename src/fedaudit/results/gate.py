@@ -25,7 +25,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -43,6 +43,7 @@ from fedaudit.results.scores import Scores, blocks_of, load_scores
 from fedaudit.stats import Block, auc, tpr_at_fpr
 from fedaudit.stats.intervals import at_confidence
 from fedaudit.stats.strongest import Shares, proved_ends
+from fedaudit.stats.wording import without
 from fedaudit.types import AuditResult, Doubt, Estimate
 from fedaudit.words import all_words
 
@@ -272,7 +273,7 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     found, joined = [], Counter(rule.text for rule in rules)
     for rule, place in chosen:
         among = Among(*counts, (_place(place.entry), rule.metric) in named_by_a_rule, joined[rule.text])
-        found.append(_find(rule, place, among, doubts[rule], scores))
+        found.append(_find(rule, place, among, _of_whom(place.entry, rule, doubts[rule]), scores))
     found += [f for rule in rules for f in _of_the_run(rule, document, doubts[rule], joined[rule.text])]
     found += _failed(document, rules)
     empty = [rule for rule in rules if not any(finding.rule == rule for finding in found)]
@@ -327,6 +328,12 @@ class Doubts:
 
     not_safe: str = ""
     not_violated: str = ""
+
+
+def _of_whom(entry: AuditResult, rule: Rule, doubts: Doubts) -> Doubts:
+    """A figure that says nothing about some parties proves nothing safe."""
+    missing = without(entry.estimates.get(rule.metric))
+    return replace(doubts, not_safe=f"the figure is {missing}") if missing and not doubts.not_safe else doubts
 
 
 def hidden(document: Document, rule: Rule | None = None) -> str:
