@@ -208,26 +208,24 @@ def test_T4_the_best_of_two_is_quoted_with_a_wider_interval() -> None:
 FEW_TO_CALIBRATE = {"parties": 3, "members": 0.3, "nonmembers": 0.565}  # 81 in each party, of which fusion leaves half
 
 
-def test_T4_a_model_without_a_tpr_is_not_the_weaker_for_that() -> None:
+def test_T4_a_model_whose_tpr_is_not_settled_is_not_the_weaker_for_that() -> None:
     overfitted = FEW_TO_CALIBRATE | {"rounds": 3, "local_epochs": 8}
     audit = watch(prepare(config(federation=overfitted, audit={"attacks": ["fta-confidence", "fusion"]})))
     local, together = find(audit, "fusion", "local"), find(audit, "fusion", "global")
-    assert local["tpr@0.01"].value is None
+    assert local["tpr@0.01"].low == 0.0  # its parties have too few records for more
     assert together["tpr@0.01"].value is not None
     assert (local["auc"].value or 0) > (together["auc"].value or 0)
     (server,) = [h for h in audit.headlines if h.vantage == "server"]
     assert (server.attack, server.model) == ("fusion", "local")
-    (notice,) = [line for line in all_words(audit.notices) if "judged by their AUC alone" in line]
-    assert notice.startswith("server: fusion on local models has no TPR at 1% FPR (needs ")
 
 
 def test_an_attack_that_is_fitted_leaves_fewer_records_to_calibrate() -> None:
     """Asked for by name, an FPR must be within reach of every attack; by default the result says what is missing."""
-    alone = {"vantages": ["server"], "fpr": [0.015]}
+    alone = {"vantages": ["server"], "fpr": [0.007]}
     prepare(config(federation=FEW_TO_CALIBRATE, audit=alone | {"attacks": ["loss"]}))
     with pytest.raises(FedauditError, match=r"of which fusion leaves \d+: it is fitted on the others"):
         prepare(config(federation=FEW_TO_CALIBRATE, audit=alone | {"attacks": ["loss", "fusion"]}))
-    prepare(config(federation=FEW_TO_CALIBRATE, audit={"fpr": [0.015], "attacks": ["loss", "fusion"]}))
+    prepare(config(federation=FEW_TO_CALIBRATE, audit={"vantages": ["server"], "attacks": ["loss", "fusion"]}))
 
 
 def test_every_party_is_reported_and_a_lone_server_sees_global_models() -> None:

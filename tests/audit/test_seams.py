@@ -322,7 +322,7 @@ def test_one_record_without_a_number_rescales_nobody() -> None:
     assert 0.8 < ratio[0] < 1.2
 
 
-def test_a_tiny_party_is_left_out_of_the_pooled_rate_and_said() -> None:
+def test_T33_a_tiny_party_is_part_of_the_pooled_rate() -> None:
     from fedaudit.stats import Block, tpr_at_fpr
     from fedaudit.stats.roc import estimates as judged
 
@@ -330,6 +330,7 @@ def test_a_tiny_party_is_left_out_of_the_pooled_rate_and_said() -> None:
     large = [Block(rng.normal(1, 1, 300), rng.normal(size=300), rng.normal(size=600)) for _ in range(3)]
     tiny = Block(rng.normal(1, 1, 20), rng.normal(size=20), rng.normal(size=20))
     found = judged([*large, tiny], [0.01], 0.95)["tpr@0.01"]
-    assert found.value == tpr_at_fpr(large, 0.01).value
-    assert "1 of 4 parties left out" in found.method
+    assert found == tpr_at_fpr([*large, tiny], 0.01)
+    assert (found.n_pos, found.n_cal) == (920, 1820)
+    assert "1 of 4 parties accuse nobody for certain" in found.method
     assert judged([tiny, tiny], [0.01], 0.95)["tpr@0.01"].value is None

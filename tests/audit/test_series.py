@@ -183,12 +183,14 @@ def mal(**audit: Any) -> Config:
     return config(federation={"rounds": 2, "parties": 2}, audit=asked)
 
 
-def test_an_fpr_beyond_one_isolated_party_has_no_value_there() -> None:
+def test_T33_an_fpr_beyond_each_isolated_party_has_a_value_for_both() -> None:
     settings = mal(fpr=[0.003])  # 574 calibration records together, half of that each
     audit = audited(prepare(settings))
-    (pooled,) = [r for r in audit.results if (r.attack, r.party) == ("gradient-series", None)]
-    assert pooled.estimates["tpr@0.003"].value is None
-    assert "more calibration non-members" in str(pooled.estimates["tpr@0.003"].reason)
+    found = {r.party: r.estimates["tpr@0.003"] for r in audit.results if r.attack == "gradient-series"}
+    assert found[None].value is not None
+    for party in ("party-0", "party-1"):
+        assert found[party].value is None
+        assert "more calibration non-members" in str(found[party].reason)
 
 
 @pytest.mark.parametrize("done", [0, 1])

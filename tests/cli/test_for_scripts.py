@@ -69,7 +69,7 @@ def test_help_is_plain_text_that_keeps_its_brackets(tmp_path: Path, command: str
     assert "\\[" not in done.stdout
     words = " ".join(done.stdout.split())
     shown = {
-        "gate": '"tpr@0.01[attack=loss, vantage=client, party=*] > 0.05"',
+        "gate": '"tpr@0.01[attack=loss, vantage=server, model=local, party=*] > 0.05"',
         "import": "an npz with x, y, party, role[, id, subject]",
         "score": "CSV or parquet: member (0/1), score[, id, subject].",
         "run": "A TOML file.",

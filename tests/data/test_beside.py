@@ -59,8 +59,8 @@ def test_so_many_set_thresholds_and_nothing_else_changes(first: Path) -> None:
 def test_one_of_each_party_at_least(first: Path) -> None:
     game = stage(asked(first, {"calibration": {"records": 2}, "fpr": []})).game
     assert sorted(game.candidates.party[game.truth.mask(Role.CALIBRATION)]) == ["party-0", "party-1"]
-    for wrong in (1, 161):
-        with pytest.raises(FedauditError, match=r"there are 160 for 2 parties.*Set 2 to 160"):
+    for wrong in (1, 101):
+        with pytest.raises(FedauditError, match=r"there are 100 for 2 parties.*Set 2 to 100"):
             stage(asked(first, {"calibration": {"records": wrong}}))
 
 

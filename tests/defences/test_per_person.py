@@ -72,7 +72,8 @@ def visits(folder: Path, noise: float) -> Config:
     np.savez(folder / "visits.npz", x=x, y=(x[:, 0] > 0).astype(int), subject=subject)
     return parse({
         "data": {"name": "npz", "path": str(folder / "visits.npz"), "subject_key": "subject"},
-        "federation": {"parties": 2, "rounds": 3, "batch_size": 16}, "model": {"hidden": [8]},
+        "federation": {"parties": 2, "rounds": 3, "batch_size": 16, "members": 0.3, "nonmembers": 0.3},
+        "model": {"hidden": [8]},
         "audit": {"attacks": ["loss"], "keep": "snapshots"},
         "defences": [{"name": "dp-sgd", "noise": noise, "clip": 1.0}],
     })  # fmt: skip
@@ -139,7 +140,7 @@ def test_D11_verify_says_it_and_checks_what_is_stated(runs: tuple[Path, Path], t
 
 TOML = """
 data = {{name = "npz", path = "{path}", subject_key = "subject"}}
-federation = {{parties = 2, rounds = 3, batch_size = 16}}
+federation = {{parties = 2, rounds = 3, batch_size = 16, members = 0.3, nonmembers = 0.3}}
 model = {{hidden = [8]}}
 audit = {{attacks = ["loss"]}}
 defences = [{{name = "dp-sgd", noise = 3.0, clip = 1.0}}]

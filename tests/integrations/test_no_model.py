@@ -150,6 +150,7 @@ def test_an_honest_update_leaves_a_party_with_a_limit(tmp_path: Path) -> None:
     assert all(reply.has_content() for reply in asked(client_app([audit]), 3))
     document = results.load(tmp_path / "north")
     assert (document.run.status, document.run.withheld, document.degraded) == ("complete", (), ())
+    assert "update-no-better" not in {one.code for one in document.told}
 
 
 def test_without_a_limit_it_leaves_and_the_report_does_not_call_it_harmless(tmp_path: Path) -> None:
@@ -195,6 +196,25 @@ def test_what_cannot_be_read_as_the_model_does_not_leave_either(tmp_path: Path, 
 def test_another_word_for_what_is_sent_is_refused(sends: Any) -> None:
     with pytest.raises(fedaudit.errors.FedauditError, match="weights, changes"):
         PartyAudit(net, game_of, sends=sends, strict=True)
+
+
+HIDDEN: dict[str, Transform] = {
+    "changes negated": each(lambda received, sent: 2 * received - sent),
+    "changes under a pad": each(lambda received, sent: sent + 0.3 * secret().normal(size=sent.shape)),
+}
+
+
+@pytest.mark.parametrize("form", HIDDEN)
+def test_a_change_that_is_hidden_in_weights_looks_like_noise_and_is_told(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can tell it from a defence, so it leaves; but nobody is told that it is harmless."""
+    monkeypatch.setitem(FORMS, form, HIDDEN[form])
+    audit = PartyAudit(net, game_of, rounds=2, out=tmp_path, attacks=QUICK, halt_if=LIMIT)
+    for reply in asked(client_app([audit, sending(form)])):
+        assert reply.has_content() or reply.error.reason == NO_MODEL
+    told = [one for one in results.load(tmp_path / "north").told if one.code in ("update-no-better", "not-audited")]
+    assert told
 
 
 # ------------------------------------------------------------------ a site's guard, and NVIDIA FLARE's filter

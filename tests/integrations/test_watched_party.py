@@ -74,9 +74,8 @@ def test_a_round_in_which_the_process_was_killed_never_left_and_the_report_says_
     take_part(party(), tmp_path, "first", OwnShelf(), 1, *rounds[0])
     killed = Seat(run="first", node="1", shelf=OwnShelf(), game=lambda: game, home=tmp_path, folder=tmp_path)
     assert isinstance(party().admit(killed, Vantage.SERVER, 2, lambda watch: rounds[1][0]), Admitted)
-    back, shelf = party(), OwnShelf()
-    for index in (3, 4):
-        assert take_part(back, tmp_path, "first", shelf, index, *rounds[index - 1]) is None
+    for index in (3, 4):  # restarted before each
+        assert take_part(party(), tmp_path, "first", OwnShelf(), index, *rounds[index - 1]) is None
     told = [(one.code, one.data.get("round")) for one in load(tmp_path / "north").told]
     assert ("node-restarted", 1) in told
     assert [round for code, round in told if code == "never-left"] == [2]
@@ -88,6 +87,18 @@ def test_a_party_that_sends_nothing_any_more_has_ended(tmp_path: Path) -> None:
     assert isinstance(take_part(audit, tmp_path, "first", shelf, 1, before, after), Refused)
     seen = Follower(tmp_path / "north").look()
     assert (seen.state, seen.why, seen.newest) == ("ended", "nothing is sent since round 1", 1)
+
+
+def test_a_round_that_left_without_an_audit_is_not_said_to_have_stayed(tmp_path: Path) -> None:
+    """Its update could not be read as the model, and the party has no limit: it left. The node is then restarted."""
+    rounds = states(PLANNED)
+    take_part(party(), tmp_path, "first", OwnShelf(), 1, *rounds[0])
+    assert take_part(party(), tmp_path, "first", OwnShelf(), 2, rounds[1][0], {}) is None
+    take_part(party(), tmp_path, "first", OwnShelf(), 3, *rounds[2])
+    take_part(party(), tmp_path, "first", OwnShelf(), 4, *rounds[3])
+    told = {one.code for one in load(tmp_path / "north").told}
+    assert "node-restarted" in told
+    assert "never-left" not in told
 
 
 @pytest.mark.parametrize(("elapsed", "cheaper"), [(1e-6, True), (1e6, False)])

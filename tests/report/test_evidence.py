@@ -88,6 +88,13 @@ def test_the_annex_has_its_figures_counts_and_filled_cells_above_the_signature()
         assert party.name in signed
         assert count(party.members) in signed
     assert "202 empty cells of north.csv were filled in" in signed
+    twins = replace(whole, understates=["87 of 447 members have twins."])
+    for page in (
+        annex(cleaned(twins)),
+        html.render(twins).partition('id="attacks"')[0],
+        html.render(twins, brief=True),
+    ):
+        assert "87 of 447 members have twins" in page
     assert limits(cleaned(one), findings(cleaned(one)))[0][1] in signed
 
 

@@ -76,4 +76,5 @@ def test_a_hospital_with_hardly_any_outsiders_is_named(tmp_path: Path) -> None:
         path = sites.config(tmp_path)
         sites.table(tmp_path / "patients.csv", sites={"Aachen": 80, "Brno": 60, "Cork": 60, "Delft": smallest})
         told = [each for each in stage(load_config(path)).request.notices if each.code == "few-aside"]
-        assert [each.data["parties"] for each in told] == [{"Delft": [1, 1]}] * (smallest == 5)
+        delft = {"party": "Delft", "evaluation": 1, "calibration": 1}
+        assert [each.data["few"] for each in told] == [[delft]] * (smallest == 5)

@@ -58,7 +58,7 @@ def test_whole_subjects_are_accused_as_they_would_be_by_one_record_each() -> Non
 
 
 @pytest.mark.parametrize(("size", "share"), [(equal(30), 0.0), (equal(30), 0.5), (heavy, 0.5), (heavy, 0.8)])
-def test_T3_whole_subjects_calibrate_the_nominal_fpr(size: Sizes, share: float) -> None:
+def test_T3_whole_subjects_calibrate_at_most_the_nominal_fpr(size: Sizes, share: float) -> None:
     """Ranks of records give 1.5 % and more at 1 %: some subjects have many records above the threshold. By effective
     scores it is 1 %, or a tenth of that more where some people have most of the records."""
     rng, fresh = np.random.default_rng(0), norm.isf(0.2 * (np.arange(4000) + 0.5) / 4000)  # the upper fifth

@@ -30,7 +30,7 @@ from torch import nn
 from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import AuditOptions, Model, audited, in_python, not_audited
-from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model
+from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model, tell_no_better
 from fedaudit.integrations.plain import matched, numpy_state
 from fedaudit.report.html import write
 from fedaudit.results.document import REPORT, Document, save
@@ -123,7 +123,8 @@ class Recording:
             members, model = self.game.members(party), added(before, state) if self.sends == "changes" else state
             sent[party] = Trained(model, len(members), seconds)
             try:
-                check_model(before, model, task=self.task, members=members, sends=self.sends)
+                if not check_model(before, model, task=self.task, members=members, sends=self.sends):
+                    tell_no_better(self.session, round, party)
             except NoModelError as error:
                 sent[party] = replace(sent[party], is_model=False)
                 told = {"round": round, "party": party, "why": error.what, "todo": error.todo}

@@ -5,7 +5,7 @@ server undoes what was done to them. So they are refused before they are audited
 What is sent may be such a model if
 
 1. every number is finite;
-2. it started from the model that arrived. `kept` is the multiple of the received weights that it contains: the
+2. it started from the model that arrived. `share` is the multiple of the received weights that it contains: the
    projection onto them. Training leaves it near 1, since what it adds has mostly other directions (noise has, too). It
    is near 0 for changes, permuted and encoded weights, s for weights that were multiplied by s;
 3. it fits the party's own members, which it was trained on, not much worse than the model that arrived. Only who
@@ -23,10 +23,12 @@ from numpy.typing import NDArray
 
 from fedaudit.adversary.signals.outputs import from_answers
 from fedaudit.errors import FedauditError
-from fedaudit.types import Records, State, Task
+from fedaudit.session.session import Session
+from fedaudit.types import Records, State, Task, warning
 
 Sends = Literal["weights", "changes"]
 NO_MODEL = "no-model"
+NO_BETTER = "update-no-better"
 KEPT, GROWN = 0.5, 3.0  # the least and the largest multiple of the received weights in what is sent
 SURE = 2.0  # standard errors by which it has to miss them
 WORSE = 0.5  # how much the fit may worsen: a share of the loss before, or of a model's that knows nothing
@@ -73,21 +75,44 @@ def check_model(
     members: Records | None = None,
     sends: Sends = "weights",
     where: str = "",
-) -> None:
-    """Raises NoModelError. `sent`: the whole model, also where its change was sent."""
-    if why := _why(received, sent, task, members):
+) -> bool:
+    """Raises NoModelError. `sent`: the whole model, also where its change was sent.
+
+    Does it fit the members as well as the model that arrived? True where nobody can tell. Else it is noise, or looks
+    like noise: of a defence, or the change encoded."""
+    why, better = _looked_at(received, sent, task, members)
+    if why:
         raise NoModelError(why, sends, where)
+    return better
 
 
-def _why(received: State, sent: State, task: Task | None, members: Records | None) -> str:
-    names = _weights(received, task)
+def tell_no_better(session: Session, round: int, party: str) -> None:
+    """One warning for all rounds of a party."""
+    for place, one in enumerate(session.notes):
+        if one.code == NO_BETTER and one.data["party"] == party:
+            rounds = sorted({*one.data["rounds"], round})
+            session.notes[place] = warning(NO_BETTER, party=party, rounds=rounds)
+            return
+    session.note(warning(NO_BETTER, party=party, rounds=[round]))
+
+
+def _looked_at(received: State, sent: State, task: Task | None, members: Records | None) -> tuple[str, bool]:
+    """Why it is no model, if it is none; and whether it fits better than the model that arrived."""
     for name, value in sent.items():
         if value.dtype.kind == "f" and not np.isfinite(value).all():
-            return f"parameter {name!r} holds NaN or infinite numbers"
-    whole = _kept(received, sent, names)
+            return f"parameter {name!r} holds NaN or infinite numbers", False
+    whole = _share(received, sent, _weights(received, task))
+    if why := _odd(received, sent, task, whole):
+        return why, False
+    if task is None or members is None or not len(members):
+        return "", True
+    return _misfit(received, sent, task, members, whole)
+
+
+def _odd(received: State, sent: State, task: Task | None, whole: "WeightShare | None") -> str:
     if whole is not None and whole.low > GROWN and whole.rest < whole.share:
         return f"the weights are {whole.share:.3g} times those of the model that arrived"
-    layers = [_kept(received, sent, [name]) for name in names if received[name].ndim > 1]
+    layers = [_share(received, sent, [name]) for name in _weights(received, task) if received[name].ndim > 1]
     gone = [one.high < KEPT for one in layers if one is not None]
     if (whole is not None and whole.high < KEPT) or (gone and 2 * sum(gone) >= len(gone)):
         return (
@@ -95,12 +120,12 @@ def _why(received: State, sent: State, task: Task | None, members: Records | Non
             "weights, and training leaves about 1): these are changes, or weights that were scaled, reordered or "
             "encoded"
         )
-    if task is None or members is None or not len(members):
-        return ""
-    return _misfit(received, sent, task, members, whole)
+    return ""
 
 
-def _misfit(received: State, sent: State, task: Task, members: Records, whole: "WeightShare | None") -> str:
+def _misfit(
+    received: State, sent: State, task: Task, members: Records, whole: "WeightShare | None"
+) -> tuple[str, bool]:
     """What the party's own members show. They were trained on, so that a model fits them better than before."""
     few = members.take(np.linspace(0, len(members) - 1, min(len(members), ASKED)).astype(int))
 
@@ -110,14 +135,15 @@ def _misfit(received: State, sent: State, task: Task, members: Records, whole: "
     before, after, nothing = loss(received), loss(sent), _constant(few, task.classes)
     room = WORSE * max(nothing, before) if whole is not None else WORSE_THAN_NOTHING * nothing
     if not after <= before + room:
-        return (
+        why = (
             f"it fits this party's own members much worse than the model that arrived (mean loss {after:.3g} after "
             f"{before:.3g}; a model that knows nothing has {nothing:.3g}). Noise of this size cannot be told from an "
             "encoding"
         )
+        return why, False
     if whole is not None and whole.share < UNSURE and loss(added(received, sent)) < after - BETTER * nothing:
-        return "added to the model that arrived, it fits this party's own members better: these are changes"
-    return ""
+        return "added to the model that arrived, it fits this party's own members better: these are changes", False
+    return "", after <= before
 
 
 # ------------------------------------------------------------------ figures
@@ -141,7 +167,7 @@ class WeightShare:
         return self.share + SURE * self.error
 
 
-def _kept(received: State, sent: State, names: list[str]) -> WeightShare | None:
+def _share(received: State, sent: State, names: list[str]) -> WeightShare | None:
     """None where the received weights are all zero: then nothing could be left of them."""
     pairs = [(received[name].astype(np.float64).ravel(), sent[name].astype(np.float64).ravel()) for name in names]
     total, count = sum(float(one @ one) for one, _ in pairs), sum(one.size for one, _ in pairs)

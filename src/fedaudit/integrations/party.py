@@ -42,7 +42,15 @@ from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.files import write_atomically
 from fedaudit.integrations.options import Model, PartyOptions, as_task, checked, report_into
-from fedaudit.integrations.outgoing import NO_MODEL, NoModelError, Sends, added, check_model, checked_sends
+from fedaudit.integrations.outgoing import (
+    NO_MODEL,
+    NoModelError,
+    Sends,
+    added,
+    check_model,
+    checked_sends,
+    tell_no_better,
+)
 from fedaudit.integrations.plain import matched
 from fedaudit.integrations.recorder import is_about, report_unaudited, tell_unaudited
 from fedaudit.questions.update.incoming import Incoming, layers_of, secret_of
@@ -283,8 +291,10 @@ class Watch:
         if kept is not None:
             self._restore(kept)
             self.session.note(notice("node-restarted", round=self.session.last))
-            for round in self._broken_off(index):
-                self.session.note(notice("never-left", round=round))
+            lost = [notice("never-left", round=round) for round in self._broken_off(index)]
+            for told in lost:
+                if told not in self.session.notes:
+                    self.session.note(told)
         elif index > 1:
             self.session.note(notice("first-seen", round=index))
 
@@ -321,18 +331,23 @@ class Watch:
         return said
 
     def begin(self, index: int) -> None:
-        """For whoever restarts this party: a round that was begun, and not recorded, never left."""
+        """For whoever restarts this party: a round that was begun, and did not come out of its training, never left."""
         self._tell_watchers(lambda: {"event": "begun", "round": index, "run": self.memory.file.name})
 
+    def came_out(self, index: int) -> None:
+        """It was trained, and left, or was withheld by a decision that was told."""
+        self._tell_watchers(lambda: {"event": "came out", "round": index, "run": self.memory.file.name})
+
     def _broken_off(self, index: int) -> list[int]:
-        """The rounds before this one that an earlier process began and did not get to audit."""
+        """The rounds before this one that an earlier process began, and that did not come out of their training."""
         if self.out is None:
             return []
         told = journal.read(self.out / journal.JOURNAL).events
-        begun = {
-            event["round"] for event in told if (event["event"], event.get("run")) == ("begun", self.memory.file.name)
+        rounds = {
+            kind: {e["round"] for e in told if (e["event"], e.get("run")) == (kind, self.memory.file.name)}
+            for kind in ("begun", "came out")
         }
-        return sorted(round for round in begun if self.session.last < round < index)
+        return sorted(round for round in rounds["begun"] - rounds["came out"] if round < index)
 
     def record(self, round: Round, first: bool) -> None:
         """For those who watch the folder: how far this party is, and what was found by then."""
@@ -484,8 +499,8 @@ class SelfAudit:
                 seat.shelf.keep(HALTED, {"round": halted})
                 return Refused()
             arrived = received(watch)
-            watch.begin(round or watch.session.last + 1)
             self._look_at(arrived, seat, watch, round or watch.session.last + 1)
+            watch.begin(round or watch.session.last + 1)
             return Admitted(watch, arrived)
         except Exception as error:
             withheld = self.strict or self.incoming == "refuse" or (self.protects and not seat.begun)
@@ -528,6 +543,7 @@ class SelfAudit:
         except Exception as error:
             fault = fault or error
             self._not_audited(seat, index, error, self.strict, watch)
+        watch.came_out(index)
         if watch.session.halted:
             self._halt(seat, watch, index)
             return Refused()
@@ -540,7 +556,9 @@ class SelfAudit:
         """What is sent, as a model; raises where it is none."""
         state, game = added(received, sent) if sends == "changes" else sent, watch.auditor.game
         members, where = game.members(watch.party), f"round {index}"
-        check_model(received, state, task=watch.auditor.task, members=members, sends=sends, where=where)
+        better = check_model(received, state, task=watch.auditor.task, members=members, sends=sends, where=where)
+        if not better and watch.key == AS_SENT:
+            tell_no_better(watch.session, index, watch.party)
         return state
 
     def _look_at(self, arrived: State, seat: Seat, watch: Watch, index: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import not_audited
-from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model
+from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model, tell_no_better
 from fedaudit.integrations.plain import matched, numpy_state
 from fedaudit.results import document as results
 from fedaudit.results.document import Withheld
@@ -183,7 +183,9 @@ class Recorder:
         members = auditor.game.members(reply.name) if auditor is not None and known else None
         try:
             sends: Sends = "changes" if reply.is_change else "weights"
-            check_model(start, state, task=auditor.task if auditor else None, members=members, sends=sends)
+            task = auditor.task if auditor else None
+            if not check_model(start, state, task=task, members=members, sends=sends):
+                tell_no_better(self.session, index, reply.name)
         except NoModelError as error:
             told = {"round": index, "party": reply.name, "why": error.what, "todo": error.todo}
             self.session.gap(gap("no-model", **told))

@@ -199,7 +199,7 @@ class TorchTask:
         if self._part is not None and set(state) != self._part:
             odd = sorted(set(state) ^ self._part)
             what = f"a state with {len(state)} arrays, where {len(self._part)} are exchanged; first: {odd[0]}"
-            todo = 'Give what the parties exchange, under the model\'s own names; exchanged = "trainable": what is trained.'
+            todo = 'Give what the parties exchange, by its names: exchanged = "trainable" is what is trained.'
             raise FedauditError("parameter-names", what, todo)
         module.load_state_dict(tensors(state), strict=self._part is None)
         return module

@@ -458,6 +458,7 @@ def _rests(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
         said for one, said in zip(told, results.notices, strict=True) if one.code in ("cells-filled", "unlabelled")
     ]
     return [
+        *(("Why the figures may be too small", said) for said in results.understates),
         ("Records", f"{_sizes(looked)}."),
         (
             "Empty cells",

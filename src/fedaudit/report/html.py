@@ -68,6 +68,7 @@ def _view(results: Results, advice: "Advice | None") -> dict[str, Any]:
         "facts": sections.facts(results),
         "tone": sections.tone(results, found),
         "preface": words.preface(results),
+        "understates": results.understates,
         "beside_findings": words.beside_findings(results),
         "summed_up": words.summed_up(results),
         "findings": [(titles[f.vantage], f, sections.tiles(f, quoted_rate(f.headline, name))) for f in found],

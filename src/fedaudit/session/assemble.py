@@ -42,7 +42,7 @@ from fedaudit.config.schema import AuditSection, Config, explain
 from fedaudit.config.section import Section
 from fedaudit.defences.update_cut import UPDATE_RANK, UPDATE_SPARSE
 from fedaudit.defences.update_noise import UPDATE_NOISE
-from fedaudit.errors import FedauditError
+from fedaudit.errors import OF_OTHERS, FedauditError
 from fedaudit.privacy.statement import Promise
 from fedaudit.questions import asked_by, every
 from fedaudit.stats import needed_for_value
@@ -214,6 +214,7 @@ def settled(request: Request, task: Checkable | None) -> Settings:
     if request.ours is None:  # nobody has looked at this model before
         task.check(initial, game.candidates.rows)
     settings = settings.suited_to(task, initial, game.candidates.rows, request.named)
+    settings = without_dear_leader(request, settings, task, game)
     told, seconds = told_of_searches(settings, task, game)
     told += too_few_to_whiten(settings, game)
     if request.recorded is None:  # a trace has told them
@@ -232,6 +233,59 @@ def settled(request: Request, task: Checkable | None) -> Settings:
     if not request.named:
         settings = that_calibrate(settings, game)
     return settings
+
+
+def without_dear_leader(request: Request, settings: Settings, task: Task, game: Game) -> Settings:
+    """Where nobody asked for attacks by name and unmix is not run, or would take far more than it may, so that it is
+    not even tried: the settings without it, and a notice of what it would cost."""
+    if request.named or request.recorded is not None or game.candidates.unit == "subject":
+        return settings
+    unmix = attacks.made(UNMIX, request.config.audit)
+    priced = price_of_unmix(request, settings, task, game)
+    if priced is None or not any(settings.feeds(*place, unmix) for place in settings.watched()):
+        return settings
+    epochs, seconds = priced
+    runs = any(attack.name == UNMIX for attack in settings.attacks)
+    most = settings.most
+    limit = most.each or most.together or 1.0
+    if runs and (epochs < FAR * limit or seconds < FAR * most.seconds):
+        return settings  # it is measured
+    kept = [attack for attack in settings.attacks if attack.name != UNMIX]
+    told = notice("unmix-not-run", epochs=float(f"{epochs:.2g}"))
+    return replace(settings, attacks=kept, notices=(*settings.notices, told))
+
+
+FAR, PER_SECOND = 4.0, 5e9  # times its limit that it may be predicted to take, and multiplications in a second
+
+
+def price_of_unmix(request: Request, settings: Settings, task: Task, game: Game) -> tuple[float, float] | None:
+    """Local epochs and seconds of a round of unmixing, predicted; None where there is none."""
+    from fedaudit.adversary.signals import ghost, unmix
+    from fedaudit.adversary.signals.updates import fresh
+    from fedaudit.learn.tasks import TorchTask, tensor
+
+    if not isinstance(task, TorchTask):
+        return None
+    few = game.candidates.rows.take(np.arange(min(ghost.FEW, len(game.candidates.rows))))
+    options = unmix_options(request.config, request.promises if request.ours else None)
+    try:
+        module = fresh(task, task.initial(settings.seed), settings.unseen)
+        work = unmix.prepare(
+            module,
+            task.losses,
+            tensor(few.x),
+            tensor(few.y),
+            damping=options.damping,
+            ridge=options.ridge,
+            sketch=options.sketch,
+        ).work
+    except OF_OTHERS:  # whoever asks for it by name is told why
+        return None
+    members = sum(game.size(party) for party in game.parties)
+    if not work.epoch or not members:
+        return None
+    operations = work.of(len(game.candidates.rows))
+    return operations / (work.epoch * members), operations / PER_SECOND
 
 
 # ------------------------------------------------------------------ what follows from the configuration

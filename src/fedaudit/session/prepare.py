@@ -172,13 +172,13 @@ FEW_ASIDE = 5  # candidates of a party that are reported on, or that set thresho
 
 def few_aside(game: Game) -> tuple[Notice, ...]:
     """Parties that are so small that next to nobody is left to compare their members with."""
-    counts: dict[str, list[int]] = {}
+    few: list[dict[str, str | int]] = []
     for party in game.parties:
         own = game.truth.role[game.candidates.of_party(party)]
         evaluation, calibration = (int((own == role.value).sum()) for role in (Role.EVALUATION, Role.CALIBRATION))
         if 0 < min(evaluation, calibration) < FEW_ASIDE:
-            counts[party] = [evaluation, calibration]
-    return (notice("few-aside", parties=counts),) if counts else ()
+            few.append({"party": party, "evaluation": evaluation, "calibration": calibration})
+    return (notice("few-aside", few=few),) if few else ()
 
 
 def training(config: Config, records: int) -> dict[str, Any]:

@@ -129,9 +129,9 @@ DATA: dict[str, Wording] = {
     "single-record": lambda people, of, sessions: (
         f"{people:,} of {of:,} people have a single {'session' if sessions else 'record'}: left out on both sides."
     ),
-    "few-aside": lambda parties: (
-        f"Hardly any non-members: {_names([_aside(name, *counts) for name, counts in parties.items()])}. What is said "
-        "of such a party alone rests on these few."
+    "few-aside": lambda few: (
+        f"Hardly any non-members: {_names([_aside(**counts) for counts in few])}. What is said of such a party alone "
+        "rests on these few."
     ),
     "in-several-parties": lambda people, of: (
         f"{people:,} of {of:,} people have records at several parties. Each has one role in all of them: nobody whom "
@@ -244,6 +244,10 @@ LEFT_OUT: dict[str, Wording] = {
         f"[audit.{section}] has no effect, because no attack reads it: add {READERS[section]} to audit.attacks."
     ),
     "attacks-dear": _attacks_dear,
+    "unmix-not-run": lambda epochs: (
+        "unmix was not run. It finds as much as the matched filter or more wherever both were measured, and would "
+        f"cost about {epochs:g} local epochs a round here: name it in audit.attacks to run it."
+    ),
     "part-exchanged": lambda weights, whole: (
         f"A part of the model is exchanged and audited: {weights:,} of {whole:,} weights. The rest is frozen, and the "
         "adversary has it."
@@ -894,6 +898,11 @@ LINES: dict[str, Wording] = {
     "old-model-kept": "round {round}: models arrived, and the strategy kept the old one",
     "array-records": "round {round}, {party}: {records} array records in place of one, left out",
     "no-model": "round {round}: what {party} sent is no model of the task, so it is not audited: {why}. {todo}",
+    "update-no-better": lambda party, rounds: (
+        f"{spans(rounds)}: what {party} sent fits its own members worse than the model that arrived: that is noise of "
+        "a defence, a training that went wrong, or an encoded update. If it was encoded, what is found in it says "
+        "nothing of a server that knows how"
+    ),
     "party-twice": lambda round, party, same: (
         f"round {round}: {party} answered twice, {'the same both times' if same else 'and differently'}: the first is "
         "kept"
@@ -915,9 +924,7 @@ LINES: dict[str, Wording] = {
         "starts over"
     ),
     "node-restarted": "this node was restarted after round {round}: its audit goes on from what is on disk",
-    "never-left": (
-        "round {round} never left this party: the process that began it ended before the audit of its update"
-    ),
+    "never-left": ("round {round} never left this party: its training failed, or the process ended before the audit"),
     "first-seen": (
         "round {round} is the first that this audit saw: the party was not asked before, or its node was restarted "
         "without the folder of its memory"

@@ -9,7 +9,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedaudit.adversary.signals import layers as layer_rules
-from fedaudit.adversary.signals.ghost import ROWS, examine, forward_mode, naive, statistics, trained_layers, verify
+from fedaudit.adversary.signals.ghost import (
+    ROWS,
+    calls_of,
+    examine,
+    forward_mode,
+    naive,
+    statistics,
+    trained_layers,
+    verify,
+)
 from fedaudit.errors import FedauditError
 from fedaudit.learn.models.mlp import mlp
 
@@ -342,6 +351,76 @@ def test_refused_before_training(build: Callable[[], nn.Module], code: str) -> N
     with pytest.raises(FedauditError) as caught:
         verify(module, losses, x, y)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize("name", ["grouped", "depthwise", "one dimension", "dilated", "convolution called twice"])
+def test_gradients_of_a_convolution_are_those_of_autograd(name: str) -> None:
+    module, x, y, _ = world(name)
+    module.eval()
+    plan = examine(module, trained_layers(module), x[:11])
+    layer = module.get_submodule("layer")
+    assert isinstance(layer, nn.Conv1d | nn.Conv2d)
+    found = layer_rules.convolution_gradients(layer, calls_of(module, losses, x, y, plan)["layer"])
+    for i, slow in enumerate(naive(module, losses, x, y, ["layer.weight", "layer.bias"])):
+        torch.testing.assert_close(found["weight"][i], slow["layer.weight"])
+        torch.testing.assert_close(found["bias"][i], slow["layer.bias"])
+
+
+class Own(nn.Module):
+    """Norms, scales and products as every library writes its own: recognised by what they compute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.place = nn.Embedding(5, 8), nn.Embedding(6, 8)
+        self.norm, self.scale, self.planes = OwnNorm(8), OwnScale(8), PlanesNorm(6)
+        self.product, self.conv, self.head = OwnLinear(8, 8), nn.Conv1d(6, 6, 3, padding=1), nn.Linear(48, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.table(x) + self.place(torch.arange(x.shape[1])[None])
+        h = self.scale(torch.tanh(self.product(self.norm(h))))
+        return torch.as_tensor(self.head(torch.tanh(self.planes(self.conv(h))).flatten(1)))
+
+
+class OwnNorm(nn.LayerNorm):
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (1 + self.weight) * F.layer_norm(x, self.normalized_shape) + self.bias
+
+
+class OwnScale(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.rand(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gamma
+
+
+class PlanesNorm(nn.LayerNorm):
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x.mT, self.normalized_shape, self.weight, self.bias).mT
+
+
+class OwnLinear(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight.T + (0 if self.bias is None else self.bias)
+
+
+def test_layers_are_recognised_by_what_they_compute() -> None:
+    torch.manual_seed(0)
+    module, x, y = Own().double(), torch.randint(0, 5, (13, 6)), torch.arange(13) % 3
+    plan = verify(module, losses, x, y)
+    assert not plan.slow
+    updates = {name: torch.randn(3, *p.shape).double() for name, p in module.named_parameters()}
+    found = statistics(module, losses, x, y, updates)
+    norm2, inner = slowly(module, x, y, updates)
+    assert torch.allclose(found.norm2, norm2, rtol=1e-10, atol=1e-12)
+    assert torch.allclose(found.inner, inner, rtol=1e-10, atol=1e-10)
 
 
 def test_a_layer_whose_weight_is_used_elsewhere_is_odd() -> None:

@@ -217,6 +217,18 @@ class Shape:
         return [row.reshape(-1, len(u)) for row in u.permute(4, 1, 2, 5, 3, 0)]
 
 
+def convolution_gradients(layer: nn.Conv1d | nn.Conv2d, calls: Calls) -> dict[str, Tensor]:
+    """The gradients themselves, by parameter: n x its shape."""
+    found = {"bias": sum_calls(c.b.flatten(2).sum(2) for c in calls)} if layer.bias is not None else {}
+    if isinstance(layer, nn.Conv1d):
+        calls = [Call(c.a.unsqueeze(2), c.z, c.b.unsqueeze(2)) for c in calls]
+    shape, n = Shape.of(layer), len(calls[0].a)
+    rows = list(shape.gradients([(shape.padded(c.a), c.b) for c in calls]))
+    each = layer.in_channels // layer.groups
+    by_row = torch.stack([row.reshape(n, layer.out_channels, shape.kernel[1], each) for row in rows])
+    return {"weight": by_row.permute(1, 2, 4, 0, 3).reshape(n, *layer.weight.shape), **found}
+
+
 # ------------------------------------------------------------------ normalisation
 
 

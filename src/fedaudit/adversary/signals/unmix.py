@@ -61,10 +61,44 @@ SMALLEST = 0.01  # of the mean root mean square is added to each, so that no inp
 
 
 @dataclass(frozen=True)
+class Work:
+    """About how many multiplications: one local epoch, of a record; a round of unmixing, of a record, of two records
+    together, and whatever their number."""
+
+    epoch: float = 0.0
+    record: float = 0.0
+    pair: float = 0.0
+    once: float = 0.0
+
+    def __add__(self, more: Work) -> Work:
+        return Work(self.epoch + more.epoch, self.record + more.record, self.pair + more.pair, self.once + more.once)
+
+    def of(self, n: int) -> float:
+        return n * (self.record + 4 / 3 * self.epoch + min(n, DIRECT) / 2 * self.pair) + self.once  # two passes
+
+    @classmethod
+    def of_layer(cls, positions: int, out: int, width: int, sketch: int | None) -> Work:
+        """`sketch`: where templates are formed."""
+        epoch = 3.0 * positions * out * width
+        if sketch is None:
+            sides = out**2 + width**2
+            return cls(epoch, 2.0 * sides, out + width, 1.5 * (out**3 + width**3))
+        high, wide = kept(out, width, sketch)
+        first = positions * (width * wide + high * out + wide * high)
+        last = positions * width * out + high * width * (out + wide)
+        once = 0.0
+        for side, small in ((out, high), (width, wide)):
+            vectors = min(max(32 * side, 2**13), HELD // side)
+            sketched = side > SKETCHED and small < side
+            once += vectors * side * small if sketched else vectors * side**2 / 2 + 1.5 * side**3
+        return cls(epoch, min(first, last), high * wide, once)
+
+
+@dataclass(frozen=True)
 class UnmixSetup:
     """`formed`: layers whose weights are shared by many positions, so that gradients are formed. `vectors`: layers
-    whose gradient is a short vector. The other fast ones have one position. `unrolled`: LSTMs, whose gradients one pass
-    gives for many records. What else is not fast takes a backward pass a record."""
+    whose gradient is a short vector. The other fast ones have one position. `unrolled`: LSTMs and grouped convolutions,
+    whose gradients one pass gives for many records. What else is not fast takes a backward pass a record."""
 
     x: Tensor
     y: Tensor
@@ -79,6 +113,7 @@ class UnmixSetup:
     sketch: int
     adaptive: bool
     sizes: Mapping[str, int]  # layer -> numbers in a template that is formed
+    work: Work
 
     def spread(self, squares: Tensor) -> Tensor:
         """What Adam divides by, of the mean squares of a side's coordinates."""
@@ -110,7 +145,7 @@ def prepare(
     if layer is not None and layer not in trained:
         raise FedauditError("unknown-layer", f"the model trains no layer {layer!r}", suggest(layer, trained))
     chosen = trained if layer is None else {layer: trained[layer]}
-    sides, sizes = dict[str, tuple[int, int, int]](), dict[str, int]()
+    sides, sizes, work = dict[str, tuple[int, int, int]](), dict[str, int](), Work()
     fast, vectors, unrolled = set[str](), set[str](), set[str]()
     with ghost.evaluating(module):
         examined, x = ghost.examined(module, chosen, x)
@@ -120,18 +155,22 @@ def prepare(
         for name in plan.fast:
             own, part = _own(chosen[name]), module.get_submodule(name)
             rule = rule_for(part, own)
-            if isinstance(part, nn.LSTM):
+            if isinstance(part, nn.LSTM) or (isinstance(part, nn.Conv1d | nn.Conv2d) and part.groups > 1):
                 unrolled.add(name)
+                weights = sum(p.numel() for p in part.parameters(recurse=False))
+                work += Work(3.0 * weights * sum(c.b[0, 0].numel() for c in calls[name]), pair=weights)
                 continue
             if rule is None and layers.rule_for(part) is not layers.normalisation:
-                continue  # grouped convolutions: no rule of its own
+                continue  # no rule of its own
             fast.add(name)
             if rule is None:
                 vectors.add(name)
                 continue
             at = rule.positions(part, calls[name], own)
             positions, out, width = at.a.shape[1], at.b.shape[2], _width(part, at.a)
-            if positions > 1 or isinstance(rule, Embedding):
+            several = positions > 1 or isinstance(rule, Embedding)
+            work += Work.of_layer(positions, out, at.a.shape[2], sketch if several else None)
+            if several:
                 sides[name] = positions, out, at.a.shape[2]
                 sizes[name] = math.prod(kept(out, width, sketch))
     formed = {
@@ -142,7 +181,7 @@ def prepare(
     slow = 0
     for name in plan.slow:
         own_of = [module.get_parameter(full) for full in plan.layers[name]]
-        slow += sum(p.numel() for p in own_of)
+        slow += 0 if name in unrolled else sum(p.numel() for p in own_of)
         sizes[name] = sum(p.numel() if p.dim() > 1 else 1 for p in own_of)
     if slow > SLOWEST:
         raise FedauditError(
@@ -163,6 +202,7 @@ def prepare(
         sketch=sketch,
         adaptive=adaptive,
         sizes=sizes,
+        work=work + Work(record=4 * work.epoch * bool(slow)),
     )
 
 
@@ -471,7 +511,7 @@ def _slowly(setup: UnmixSetup, module: nn.Module, updates: Mapping[str, Tensor])
 
 
 def _unrolled(setup: UnmixSetup, module: nn.Module) -> dict[str, Tensor]:
-    """The gradients of LSTMs, which one pass gives for many records."""
+    """The gradients of LSTMs and grouped convolutions, which one pass gives for many records."""
     if not setup.unrolled:
         return {}
     size, plan = ghost.rows_at_once(setup.x, setup.y, setup.plan), replace(setup.plan, fast=setup.unrolled)
@@ -479,17 +519,18 @@ def _unrolled(setup: UnmixSetup, module: nn.Module) -> dict[str, Tensor]:
     def see(own: nn.Module, start: int) -> dict[str, Tensor]:
         rows = slice(start, start + size)
         calls = ghost.calls_of(own, setup.losses, setup.x[rows], setup.y[rows], plan)
-        formed = {name: layers.lstm_gradients(_lstm(own, name), calls[name]) for name in setup.unrolled}
+        formed = {name: _gradients(own.get_submodule(name), calls[name]) for name in setup.unrolled}
         return {full: formed[name][_last(full)] for name in setup.unrolled for full in plan.layers[name]}
 
     parts = ghost.for_each(see, range(0, len(setup.x), size), module, torch.get_num_threads())
     return {full: torch.cat([part[full] for part in parts]) for full in parts[0]}
 
 
-def _lstm(module: nn.Module, name: str) -> nn.LSTM:
-    layer = module.get_submodule(name)
-    assert isinstance(layer, nn.LSTM)
-    return layer
+def _gradients(layer: nn.Module, calls: Calls) -> dict[str, Tensor]:
+    if isinstance(layer, nn.LSTM):
+        return layers.lstm_gradients(layer, calls)
+    assert isinstance(layer, nn.Conv1d | nn.Conv2d)
+    return layers.convolution_gradients(layer, calls)
 
 
 # ------------------------------------------------------------------ the regression

@@ -4,7 +4,7 @@ Random weights, built offline with small configurations. Of each: what it costs 
 unless told, and what opening takes, in local epochs), the peak of memory above what was there before, as a share of
 the training's, and the share of the weights that no gradient attack looks at; or why it is refused, in one sentence.
 
-    python -m benchmarks.architectures [NAME ...]
+    python -m tests.learn.architectures [NAME ...]
 
 Models of timm are built where timm is installed.
 """
@@ -79,14 +79,14 @@ PICTURES: dict[str, Callable[[], Made]] = {
     "ConvNeXT v2": hugging("ConvNextV2", VISION, hidden_sizes=[24, 48], depths=[1, 1], num_stages=2),
     "ResNet": hugging("ResNet", VISION, embedding_size=24, hidden_sizes=[48, 96], depths=[1, 1]),
     "RegNet": hugging("RegNet", VISION, embedding_size=24, hidden_sizes=[48, 96], depths=[1, 1], groups_width=24),
-    "BiT": hugging("Bit", VISION, embedding_size=32, hidden_sizes=[64, 128], depths=[1, 1]),
+    "BiT": hugging("Bit", VISION, embedding_size=32, hidden_sizes=[128, 256], depths=[1, 1]),
     "MobileNet v1": hugging("MobileNetV1", VISION, image_size=SIDE, depth_multiplier=0.25),
     "MobileNet v2": hugging("MobileNetV2", VISION, image_size=SIDE, depth_multiplier=0.35),
     "MobileViT": hugging(
         "MobileViT", VISION, image_size=SIDE, hidden_sizes=[24, 36, 48], neck_hidden_sizes=[8, 16, 24, 32, 48, 64, 96]
     ),
     "SegFormer": hugging("Segformer", VISION, hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1]),
-    "PVT": hugging("Pvt", VISION, image_size=SIDE, hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1]),
+    "PVT": hugging("Pvt", VISION, image_size=SIDE, hidden_sizes=[16, 32, 80, 64], depths=[1, 1, 1, 1]),
     "PoolFormer": hugging("PoolFormer", VISION, hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1]),
     "LeViT": hugging(
         "Levit",
@@ -98,9 +98,9 @@ PICTURES: dict[str, Callable[[], Made]] = {
         key_dim=[8, 8, 8],
     ),
     "EfficientNet": hugging(
-        "EfficientNet", VISION, image_size=SIDE, width_coefficient=0.3, depth_coefficient=0.3, hidden_dim=96
+        "EfficientNet", VISION, image_size=SIDE, width_coefficient=0.3, depth_coefficient=0.3, hidden_dim=384
     ),
-    "CvT": hugging("Cvt", VISION, embed_dim=[16, 32, 48], num_heads=[1, 2, 3], depth=[1, 1, 1]),
+    "CvT": hugging("Cvt", VISION, embed_dim=[16, 32, 48], num_heads=[1, 2, 3], depth=[1, 2, 3]),
 }
 TEXTS: dict[str, Callable[[], Made]] = {
     "BERT": hugging("Bert", TEXT, **READ),
@@ -122,6 +122,7 @@ TEXTS: dict[str, Callable[[], Made]] = {
         num_layers=2,
         num_heads=4,
         pad_token_id=0,
+        decoder_start_token_id=0,
         eos_token_id=2,
     ),
     "GPT-2": hugging(
@@ -145,12 +146,11 @@ TEXTS: dict[str, Callable[[], Made]] = {
     "Qwen2": hugging("Qwen2", TEXT, **CAUSAL),
     "Gemma": hugging("Gemma", TEXT, **CAUSAL, head_dim=24),
     "Phi": hugging("Phi", TEXT, **CAUSAL),
-    "Mamba": hugging("Mamba", "CausalLM", vocab_size=TOKENS, hidden_size=96, num_hidden_layers=2),
 }
 TIMM: dict[str, Callable[[], Made]] = {
     name: of_timm(name, **options)
     for name, options in {
-        "vit_tiny_patch16_224": {"img_size": SIDE},
+        "vit_tiny_patch16_224": {"img_size": 128},
         "vit_small_patch16_224": {"img_size": SIDE},
         "deit3_small_patch16_224": {"img_size": SIDE},
         "resnet18": {},
@@ -181,8 +181,11 @@ def inputs(name: str, records: int = RECORDS) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     y = np.arange(records) % CLASSES
     if name in TEXTS:
-        return rng.integers(3, TOKENS, (records, LENGTH)), y
-    return rng.normal(size=(records, 3, SIDE, SIDE)).astype(np.float32), y
+        x = rng.integers(3, TOKENS, (records, LENGTH))
+        x[:, -1] = 2  # where a text ends
+        return x, y
+    side = 128 if "vit_tiny" in name else SIDE
+    return rng.normal(size=(records, 3, side, side)).astype(np.float32), y
 
 
 def peak() -> Callable[[], float]:
