@@ -154,14 +154,14 @@ def judge_again(workers: int) -> None:
     """A run that cannot be replayed is told, and stays as it is: a malicious aggregator isolates models that no trace
     has."""
     jobs = [(folder.name, folder) for name in SETTINGS for folder, _ in ended(name).values()]
-    with closing(work(jobs, again, workers)) as news:
-        for one in news:
-            print(f"{jobs[one.piece][0]}: {one.why or 'judged again'}", flush=True)
+    with closing(work(jobs, judged_again, workers)) as news:
+        for done in news:
+            print(f"{jobs[done.piece][0]}: {done.why or 'judged again'}", flush=True)
     read.cache_clear()
 
 
-def again(job: tuple[str, Path], _: Tell) -> None:
-    _, folder = job
+def judged_again(job: tuple[str, Path], _: Tell) -> None:
+    folder = job[1]
     replay(folder, [], folder, silent)
 
 
@@ -294,8 +294,8 @@ def difference(test: Above) -> Estimate | None:
     most = limits(test.first.metric)[1]
     errors = []
     for seed in known:
-        one, two = errors_of(seen(test.first)[seed]), errors_of(seen(test.second)[seed])
-        errors.append(of_sum(one, two, -1.0) if one and two else None)
+        first, second = errors_of(seen(test.first)[seed]), errors_of(seen(test.second)[seed])
+        errors.append(of_sum(first, second, -1.0) if first and second else None)
     return over_runs(list(known.values()), -most, most, errors) if known else None
 
 

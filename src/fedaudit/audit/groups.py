@@ -155,7 +155,7 @@ class Sharing:
         return self.of_party if group in self.parties else self.of_group
 
     @classmethod
-    def among(cls, case: Case, parts: Grouping) -> "Sharing":
+    def among(cls, case: Case, parts: Grouping) -> Sharing:
         watched, figures = case.settings.watched(), 2 if HEADLINE_FPR in case.fprs else 1
         members = [case.game.candidates.party == party for party in case.game.parties]
         same = [group for group, among in parts.groups.items() if any(map(partial(np.array_equal, among), members))]

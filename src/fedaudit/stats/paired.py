@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 import numpy as np
 
@@ -214,6 +214,7 @@ class PartyDifference:
     others: float
     low: float
     high: float
+    _: KW_ONLY
     own_low: float
 
     @property
