@@ -47,7 +47,7 @@ from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
 from fedaudit.questions import metric
 from fedaudit.results.compare import risk_difference
-from fedaudit.results.document import RESULTS, Document, load
+from fedaudit.results.document import RESULTS, SCORES, Document, load
 from fedaudit.results.run_errors import RunErrors, errors_of_run
 from fedaudit.session.recording import continued
 from fedaudit.session.replay import replay
@@ -55,6 +55,7 @@ from fedaudit.session.run import run
 from fedaudit.session.workers import Tell, work
 from fedaudit.stats import over_runs
 from fedaudit.stats.intervals import of_sum
+from fedaudit.stats.wording import fpr_of
 from fedaudit.trace.store import RUN, load_manifest
 from fedaudit.types import AuditResult, Estimate, UnitErrors
 
@@ -312,9 +313,20 @@ def errors_in(folder: Path) -> RunErrors:
     the same names."""
     setting, document = folder.name.rpartition("-")[0], load(folder)
     asked = [of for claim in about([setting]) for of in looked_at(claim) if of.setting == setting]
-    places = {(of.attack, of.model) for of in [*asked, *map(strongest, asked)]}
-    results = [one for one in document.results if (one.attack, one.model) in places]
-    found = errors_of_run(folder, results, {of.metric for of in [*asked, *map(strongest, asked)]})
+    asked += [strongest(of) for of in asked]
+    places = {(of.attack, of.model) for of in asked}
+    results = [one for one in document.results if (one.attack, one.model) in places and one.party is None]
+    found = errors_of_run(folder, results, {of.metric for of in asked})
+    valued = {
+        (one.attack, one.model, name)
+        for one in results
+        for name, figure in one.estimates.items()
+        if figure.value is not None and (name == "auc" or fpr_of(name))
+    }
+    other = (valued & {(of.attack, of.model, of.metric) for of in asked}) - found.known.keys()
+    if other and (folder / SCORES).is_file():
+        what = f"{len(other)} figures are not what its scores give now, and their errors count as common to all seeds"
+        print(f"{folder}: {what}; --again computes them again", flush=True)
     if SETTINGS[setting].config(RUNS / "data").get("data", {}).get("name") != "synthetic":
         return found
     return found.among(str(load_manifest(folder)["data"]))

@@ -34,6 +34,8 @@ from fedaudit.results.scores import Scores, blocks_of
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.run import rounds
 from fedaudit.stats import auc_difference, over_runs
+from fedaudit.stats.intervals import of_sum
+from fedaudit.stats.paired import errors_behind
 from fedaudit.types import Audit, Estimate, Plan, Round
 
 HERE = Path(__file__).resolve().parent
@@ -193,8 +195,14 @@ def splits(files: list[str]) -> None:
         known = [line[name]["balanced-accuracy@25"] for line in lines if "balanced-accuracy@25" in line[name]]
         pairs = [[blocks_of(run, attack, "global") for attack in (name, "subject-loss")] for run in runs]
         ahead = [auc_difference(own, other) for own, other in pairs if own and name != "subject-loss"]
+        errors = [errors_behind("auc", own) if own else None for own, _ in pairs]
+        gaps = [
+            of_sum(one, errors_behind("auc", other), -1.0) for one, (_, other) in zip(errors, pairs, strict=True) if one
+        ]
+        gaps = gaps if name != "subject-loss" else []
         each = ", ".join("–" if one.value is None else f"{one.value:.3f}" for one in found)
-        means = ends(over_runs(found)), each, ends(over_runs(ahead, -1.0), "+.3f") if ahead else "–"
+        gap = ends(over_runs(ahead, -1.0, errors=gaps), "+.3f") if ahead else "–"
+        means = ends(over_runs(found, errors=errors)), each, gap
         decided = ends(over_runs(known)) if known else "–"
         print("|", " | ".join([name, *means, decided, f"{found[0].n_pos}, {found[0].n_neg}"]), "|")
     counted = [line["blind"]["count-auc"] for line in lines if "count-auc" in line["blind"]]

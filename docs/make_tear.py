@@ -28,7 +28,9 @@ from fedaudit.files import write_atomically
 from fedaudit.session.prepare import Prepared, prepare
 from fedaudit.session.run import rounds
 from fedaudit.stats import Block, accuracy_difference, auc, auc_difference, decisions, hash_order, over_runs, tpr_at_fpr
-from fedaudit.types import Candidates, Estimate, Game, Role, Round, Truth
+from fedaudit.stats.intervals import of_sum
+from fedaudit.stats.paired import accuracy_influence, by_name, errors_behind
+from fedaudit.types import Candidates, Estimate, Game, Role, Round, Truth, UnitErrors
 
 LABEL_ONLY = ("gap", "gap-rounds", "boundary", "tear", "tear-last")
 ATTACKS = (*LABEL_ONLY, "tear-deepfool", "loss")
@@ -201,9 +203,16 @@ def differences(cells: Sequence[Cell]) -> None:
     """What training again would change: the mean difference over the seeds, with their spread."""
     for name in ("gap-rounds", "boundary", "tear", "tear-last"):
         each = [(blocks([made], name), blocks([made], "gap")) for made in cells]
-        accuracy = over_runs([accuracy_difference(a, b, (0.0, 0.0)) for a, b in each], least=-1.0)
-        area = over_runs([auc_difference(a, b) for a, b in each], least=-1.0)
+        decided = [of_sum(by_decision(a), by_decision(b), -1.0) for a, b in each]
+        accuracy = over_runs([accuracy_difference(a, b, (0.0, 0.0)) for a, b in each], least=-1.0, errors=decided)
+        ranked = [of_sum(errors_behind("auc", a), errors_behind("auc", b), -1.0) for a, b in each]
+        area = over_runs([auc_difference(a, b) for a, b in each], least=-1.0, errors=ranked)
         print(f"{name} − gap over seeds: accuracy {text(accuracy)}, AUC {text(area)}")
+
+
+def by_decision(blocks: Sequence[Block]) -> UnitErrors:
+    """What each record, or person, adds to the error of the accuracy."""
+    return by_name(accuracy_influence(blocks, 0.0), blocks)
 
 
 # ------------------------------------------------------------------ accuracy against queries
@@ -276,14 +285,16 @@ OVER_SEEDS = "| attack | accuracy | AUC | TPR at 10 % | AUC − gap | AUC − te
 def over_seeds(each: Sequence[Block], gaps: Sequence[Block], tears: Sequence[Block]) -> str:
     """Means over training runs, with intervals for all of them; each attack is compared on the same records."""
     found: list[Estimate | None] = [
-        over_runs([decisions([one], 0.0)["accuracy"] for one in each]),
-        over_runs([auc([one]) for one in each]),
-        over_runs([tpr_at_fpr([one], 0.1) for one in each]),
+        over_runs([decisions([one], 0.0)["accuracy"] for one in each], errors=[by_decision([one]) for one in each]),
+        over_runs([auc([one]) for one in each], errors=[errors_behind("auc", [one]) for one in each]),
+        over_runs([tpr_at_fpr([one], 0.1) for one in each], errors=[errors_behind("tpr@0.1", [one]) for one in each]),
     ]
     for others in (gaps, tears):
         pairs = list(zip(each, others, strict=True))
         same = each is others
-        found.append(None if same else over_runs([auc_difference([a], [b]) for a, b in pairs], least=-1.0))
+        errors = [of_sum(errors_behind("auc", [a]), errors_behind("auc", [b]), -1.0) for a, b in pairs]
+        gap = over_runs([auc_difference([a], [b]) for a, b in pairs], least=-1.0, errors=errors)
+        found.append(None if same else gap)
     return " | ".join(map(text, found))
 
 

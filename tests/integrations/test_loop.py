@@ -128,11 +128,11 @@ def test_B6_names_are_listed_both_ways(tmp_path: Path) -> None:
     model = seeded()
     with recorded(tmp_path, model) as audit:
         loop(audit, model, range(1, 3))
-        audit.observe(3, {f"module.{k}": v for k, v in model.state_dict().items()})
+        audit.observe(3, {f"outer.{k}": v for k, v in model.state_dict().items()})
         loop(audit, model, range(4, 5))
     assert audit.document is not None
     assert "missing: 0.weight" in text(audit.document)
-    assert "unknown: module.0.weight" in text(audit.document)
+    assert "unknown: outer.0.weight" in text(audit.document)
     assert "Round 4 starts from" not in text(audit.document)
 
 

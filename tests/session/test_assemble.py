@@ -10,7 +10,7 @@ from flwr.serverapp.strategy import FedAvg
 
 import fedaudit
 from fedaudit.audit import Auditor, Settings, patience
-from fedaudit.audit.settings import Legend
+from fedaudit.audit.settings import Legend, Most
 from fedaudit.config.schema import Config, parse
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower import PartyAudit, record_strategy
@@ -61,10 +61,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 def comparable(settings: Settings) -> Settings:
-    """Only whoever trains the parties can train references like them, and asks about updates unasked; only whoever
-    reads the data set knows what its classes are called."""
+    """Only whoever trains the parties can train references like them, asks about updates unasked, and waits for the
+    audit; only whoever reads the data set knows what its classes are called."""
     asked = {name: one for name, one in settings.asked.items() if name != "update"}
-    return replace(settings, references=None, asked=asked, legend=Legend())
+    return replace(settings, references=None, asked=asked, legend=Legend(), most=Most())
 
 
 def close(session: Session) -> None:

@@ -14,16 +14,13 @@ from fedaudit.stats.plan import (
 )
 from tests.stats.simulated import simulation
 
+HOSPITALS = Sizes.of([Sizes(182, 60, 61), Sizes(158, 53, 53), Sizes(72, 24, 24), Sizes(108, 36, 36)])
+
 
 def audits(sizes: Sizes, shift: float, rng: np.random.Generator) -> list[Block]:
-    k = sizes.thresholds
     return [
-        Block(
-            rng.normal(shift, 1, sizes.members // k),
-            rng.normal(0, 1, sizes.evaluation // k),
-            rng.normal(0, 1, sizes.calibration // k),
-        )
-        for _ in range(k)
+        Block(rng.normal(shift, 1, each.members), rng.normal(0, 1, each.evaluation), rng.normal(0, 1, each.calibration))
+        for each in sizes.each
     ]
 
 
@@ -31,6 +28,7 @@ def audits(sizes: Sizes, shift: float, rng: np.random.Generator) -> list[Block]:
     ("sizes", "fpr", "confidence"),
     [
         (Sizes(400, 50, 1000), 0.01, 0.95),
+        (HOSPITALS, 0.05, 0.975),
         simulation(Sizes(300, 50, 600, 3), 0.05, 0.95),
         (Sizes(200, 50, 500), 0.05, 1 - 0.05 / 40),
     ],
@@ -46,7 +44,7 @@ def test_the_smallest_visible_tpr_is_seen_as_often_as_promised(sizes: Sizes, fpr
     assert seen == pytest.approx(POWER, abs=0.07)  # three standard errors, the plan's own among them
 
 
-@pytest.mark.parametrize("sizes", [Sizes(100, 150, 0), simulation(Sizes(120, 300, 0, 3))])
+@pytest.mark.parametrize("sizes", [Sizes(100, 150, 0), HOSPITALS, simulation(Sizes(120, 300, 0, 3))])
 def test_the_smallest_visible_auc_is_seen_as_often_as_promised(sizes: Sizes) -> None:
     value = smallest_visible_auc(sizes)
     assert value is not None

@@ -137,7 +137,7 @@ def rounds(
         for round in _recorded(store, lost):
             for party in (party for party, trained in round.sent.items() if not trained.is_model):
                 why = "this was found when it was recorded"
-                lost(gap("no-model", round=round.index, party=party, why=why, todo="See the log of that run."))
+                lost(gap("no-model", rounds=[round.index], party=party, why=why, todo="See the log of that run."))
             yield round if like is None else _renamed(round, like, base)
         return
     last: tuple[int, State] | None = None

@@ -30,7 +30,7 @@ from torch import nn
 from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import AuditOptions, Model, audited, in_python, not_audited
-from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model, tell_no_better
+from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model, tell_no_better, tell_no_model
 from fedaudit.integrations.plain import matched, numpy_state
 from fedaudit.report.html import write
 from fedaudit.results.document import REPORT, Document, save
@@ -127,8 +127,7 @@ class Recording:
                     tell_no_better(self.session, round, party)
             except NoModelError as error:
                 sent[party] = replace(sent[party], is_model=False)
-                told = {"round": round, "party": party, "why": error.what, "todo": error.todo}
-                self.session.gap(gap("no-model", **told))
+                tell_no_model(self.session, round, party, error)
         self.session.observe(Round(round, before, sent, made))
 
     def _matched(self, model: nn.Module | Mapping[str, Any], where: str) -> State:

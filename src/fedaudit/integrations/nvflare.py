@@ -436,7 +436,7 @@ class ServerRecorder(FLComponent):  # type: ignore[misc]
             site,
             party,
             models=tuple(numpy_state(one.data) for one in models),
-            is_change=models[0].data_kind == DataKind.WEIGHT_DIFF,
+            is_change=models[0].data_kind == DataKind.WEIGHT_DIFF or (self.options or {}).get("sends") == "changes",
             examples=models[0].get_meta_prop(MetaKey.NUM_STEPS_CURRENT_ROUND),
         )
 

@@ -15,7 +15,7 @@ The limits below come from simulated trainings (ten models, four optimisers, 1 t
 from random or zero weights); docs/flower.md has the rates, and what slips through.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fedaudit.adversary.signals.outputs import from_answers
 from fedaudit.errors import FedauditError
 from fedaudit.session.session import Session
-from fedaudit.types import Records, State, Task, warning
+from fedaudit.types import Notice, Records, State, Task, gap, warning
 
 Sends = Literal["weights", "changes"]
 NO_MODEL = "no-model"
@@ -88,12 +88,23 @@ def check_model(
 
 def tell_no_better(session: Session, round: int, party: str) -> None:
     """One warning for all rounds of a party."""
-    for place, one in enumerate(session.notes):
-        if one.code == NO_BETTER and one.data["party"] == party:
+    if not _told_again(session.notes, NO_BETTER, round, party):
+        session.note(warning(NO_BETTER, party=party, rounds=[round]))
+
+
+def tell_no_model(session: Session, round: int, party: str, error: NoModelError) -> None:
+    """One gap for all rounds of a party, with what was wrong first."""
+    if not _told_again(session.gaps, NO_MODEL, round, party):
+        session.gap(gap(NO_MODEL, party=party, rounds=[round], why=error.what, todo=error.todo))
+
+
+def _told_again(told: list[Notice], code: str, round: int, party: str) -> bool:
+    for place, one in enumerate(told):
+        if one.code == code and one.data["party"] == party:
             rounds = sorted({*one.data["rounds"], round})
-            session.notes[place] = warning(NO_BETTER, party=party, rounds=rounds)
-            return
-    session.note(warning(NO_BETTER, party=party, rounds=[round]))
+            told[place] = replace(one, data={**one.data, "rounds": rounds})
+            return True
+    return False
 
 
 def _looked_at(received: State, sent: State, task: Task | None, members: Records | None) -> tuple[str, bool]:

@@ -18,7 +18,7 @@ from typing import Any
 from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import not_audited
-from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model, tell_no_better
+from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model, tell_no_better, tell_no_model
 from fedaudit.integrations.plain import matched, numpy_state
 from fedaudit.results import document as results
 from fedaudit.results.document import Withheld
@@ -187,8 +187,7 @@ class Recorder:
             if not check_model(start, state, task=task, members=members, sends=sends):
                 tell_no_better(self.session, index, reply.name)
         except NoModelError as error:
-            told = {"round": index, "party": reply.name, "why": error.what, "todo": error.todo}
-            self.session.gap(gap("no-model", **told))
+            tell_no_model(self.session, index, reply.name, error)
             return False
         return True
 

@@ -392,7 +392,11 @@ def _ids(blocks: Sequence[Block]) -> set[str]:
 def blocks_behind(scores: Scores | None, of: tuple[str, str, str | None], risk: Estimate) -> list[Block]:
     """The scores of this attack, model and party behind a risk, as far as they can give it. None at all where the file
     does not have them: a defence that changes the answers for outsiders is not in it."""
-    blocks = [] if scores is None or risk.value is None else blocks_of(scores, *of)
+    return blocks_giving(risk, [] if scores is None or risk.value is None else blocks_of(scores, *of))
+
+
+def blocks_giving(risk: Estimate, blocks: list[Block]) -> list[Block]:
+    """These, or none where their AUC, or TPR, is another."""
     fpr = fpr_of(risk.name)
     if not blocks or (fpr is None and risk.name != "auc"):
         return []

@@ -4,7 +4,7 @@ them, in errors.parquet."""
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,11 @@ import numpy as np
 from fedaudit.data.cells import refuse_swollen
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import atomic
-from fedaudit.results.compare import blocks_behind
+from fedaudit.results.compare import blocks_giving
 from fedaudit.results.document import ERRORS
-from fedaudit.results.scores import MAX_BYTES, load_scores
+from fedaudit.results.scores import MAX_BYTES, blocks_of, load_scores
 from fedaudit.stats.paired import errors_behind
+from fedaudit.stats.wording import fpr_of
 from fedaudit.trace.journal import Seal, checksum_of, verify
 from fedaudit.trace.journal import seal as seal_in
 from fedaudit.types import AuditResult, Estimate, UnitErrors
@@ -54,14 +55,16 @@ def errors_of_run(folder: Path, results: Iterable[AuditResult], names: Container
     """`names`: of these figures alone."""
     known: dict[Place, tuple[float, UnitErrors]] = {}
     scores, stored = load_scores(folder), load_errors(folder)
+    blocks_of_place = cache(lambda attack, model: [] if scores is None else blocks_of(scores, attack, model))
     for entry in (entry for entry in results if entry.party is None):
         for name, figure in entry.estimates.items():
             key = entry.attack, entry.model, name
             if figure.value is None or key in known or (names is not None and name not in names):
                 continue
             errors = stored.get(key)
-            if errors is None and (blocks := blocks_behind(scores, (entry.attack, entry.model, None), figure)):
-                errors = errors_behind(name, blocks)
+            if errors is None and (name == "auc" or fpr_of(name)):
+                blocks = blocks_giving(figure, blocks_of_place(entry.attack, entry.model))
+                errors = errors_behind(name, blocks) if blocks else None
             if errors is not None:
                 known[key] = figure.value, errors
     return RunErrors(known)

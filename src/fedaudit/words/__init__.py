@@ -897,7 +897,9 @@ LINES: dict[str, Wording] = {
     "late-reply": "round {round}: the answer of {party} came in round {now}, and is left out",
     "old-model-kept": "round {round}: models arrived, and the strategy kept the old one",
     "array-records": "round {round}, {party}: {records} array records in place of one, left out",
-    "no-model": "round {round}: what {party} sent is no model of the task, so it is not audited: {why}. {todo}",
+    "no-model": lambda party, rounds, why, todo: (
+        f"{spans(rounds)}: what {party} sent is no model of the task, so it is not audited: {why}. {todo}"
+    ),
     "update-no-better": lambda party, rounds: (
         f"{spans(rounds)}: what {party} sent fits its own members worse than the model that arrived: that is noise of "
         "a defence, a training that went wrong, or an encoded update. If it was encoded, what is found in it says "

@@ -125,9 +125,9 @@ def _told(headline: Headline, scene: Scene) -> Headline:
         figures = [(attack, e) for attack, own in seen_figures(headline, scene) for e in own.values()]
         bounded = slight(e for _, e in figures)
         graded = "a little" if bounded else "at least a little"
-        own = headline.estimates.get(name or "")
-        others = [(attack, e) for attack, e in figures if own is None or (e.high or 0.0) > (own.high or 1.0)]
-        details += [] if bounded else _how_much(others)  # the interval of the quoted one is there already
+        said = {e.name: e.high or 0.0 for e in headline.estimates.values()}  # in the sentence or behind it
+        others = [(attack, e) for attack, e in figures if (e.high or 0.0) > said.get(e.name, 0.0)]
+        details += [] if bounded else _how_much(others)
     return replace(headline, sentence=sentence, tone=tone, grade=graded, details=tuple(details))
 
 

@@ -35,7 +35,7 @@ Losses = Callable[[Tensor, Tensor], Tensor]  # outputs, labels -> one loss per r
 ROWS = 512  # records in one pass at most,
 POSITIONS = 4096  # labels of theirs (in text every character has one),
 VALUES = 2**18  # and values: pictures in larger batches fall out of the processor's cache,
-NUMBERS = 2**27  # and numbers between the layers, which are kept until the end of the pass
+NUMBERS = 2**25  # and numbers between the layers, which are kept until the end of the pass
 FEW = 11  # records that a model is examined with; a prime, so that no other axis is mistaken for the records'
 
 

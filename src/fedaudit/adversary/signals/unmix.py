@@ -52,7 +52,7 @@ SKETCHED = 2048  # dimensions above which a side that is sketched is sketched be
 # hundredth of the work and of the memory on ResNet-18, and it finds as much,
 WIDE = 2**13  # and above which every side is
 OF_WIDE = 1024  # dimensions that are then kept of a side with one position
-HELD = 2**27  # numbers in the vectors that all moments are taken from
+HELD = 2**25  # numbers in the vectors that all moments are taken from
 SLOWEST = 2**20  # numbers in one record's slow gradients, at most
 SMALLEST = 0.01  # of the mean root mean square is added to each, so that no input that hardly occurs is blown up
 
