@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedaudit.adversary.signals import ghost
 from fedaudit.adversary.signals import layers as layer_rules
 from fedaudit.adversary.signals.ghost import (
     ROWS,
@@ -445,3 +446,13 @@ def test_records_that_do_not_come_first_take_the_slow_way() -> None:
     updates = {name: torch.randn(3, *p.shape).double() for name, p in module.named_parameters()}
     found = statistics(module, losses, x, y, updates)
     assert torch.allclose(found.norm2, slowly(module, x, y, updates)[0], rtol=1e-10)
+
+
+def test_a_large_model_is_examined_without_a_copy_in_double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ghost, "LARGE", 10)
+    for name in ("convolution", "layer norm", "batch norm", "embedding"):
+        module, x, y, _ = world(name)
+        plan = verify(module.float(), losses, x.float() if x.is_floating_point() else x, y)
+        assert not plan.slow
+        assert not plan.odd
+    assert set(verify(BorrowedWeight(), losses, torch.randn(12, 6), torch.randint(0, 3, (12,))).odd) == {"first"}

@@ -164,6 +164,19 @@ def test_slow_layers_are_known() -> None:
     assert not known.slow
 
 
+def test_what_an_attack_throws_when_it_is_tried_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the memory does not suffice: the others are not affected."""
+
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(ghost, "statistics", full)
+    task = build_task("mlp", (6,), 3, {})
+    trial = SignalTrial(task, task.initial(0), flat_records())
+    assert trial.why_not(["loss"]) is None
+    assert "RuntimeError" in str(trial.why_not(["gradient-cosine"]))
+
+
 # ------------------------------------------------------------------ known answers
 
 

@@ -314,3 +314,29 @@ def test_whether_a_party_uses_adam_is_seen_from_its_update(model: str, optimizer
     x, y = torch.from_numpy(rows.x), torch.from_numpy(rows.y)
     setup = unmix.prepare(module, task.losses, x, y, damping=1.0, ridge=0.1, sketch=80)
     assert unmix.uses_adam(setup, module, made) is (optimizer == "adam")
+
+
+def test_a_wide_side_is_summed_up_before_it_is_whitened() -> None:
+    """A table of 12,480 positions or 60,000 words asks for no matrix of that size, and members are still found."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Embedding(60_000, 8), nn.Flatten(), nn.Linear(8 * 1600, 4))
+    x, y = torch.randint(0, 60_000, (60, 1600)), torch.arange(60) % 4
+    before = {name: p.detach().clone() for name, p in module.named_parameters()}
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    torch.autograd.backward(nn.functional.cross_entropy(module(x[:30]), y[:30]))
+    optimizer.step()
+    update = {name: before[name] - p.detach() for name, p in module.named_parameters()}
+    module.load_state_dict(before)
+    setup = unmix.prepare(module, losses, x, y, damping=1.0, ridge=0.1, sketch=80)
+    largest: list[int] = []
+    real = torch.linalg.cholesky
+
+    def counted(matrix: Tensor) -> Tensor:
+        largest.append(len(matrix))
+        return torch.as_tensor(real(matrix))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.linalg, "cholesky", counted)
+        score = unmix.unmix(setup, module, update).score
+    assert max(largest) <= unmix.SKETCHED
+    assert float((score[:30, None] > score[None, 30:]).float().mean()) > 0.9
