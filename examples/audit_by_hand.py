@@ -21,6 +21,7 @@ numbers are those of `fedaudit run` with the configuration below; `tests/test_au
 Run it with `python examples/audit_by_hand.py`. It takes a few seconds.
 """
 
+import math
 import zlib
 from hashlib import sha256
 
@@ -186,19 +187,28 @@ def mixed_interval(few, many, chance, n):
 
 
 def tpr(members, calibration):
-    """The threshold, the share of members above it (TPR), and an interval for that share at a true FPR of 1 %.
+    """The threshold, the chance with which it accuses a score, and an interval for the share of members that are
+    accused (TPR) at a true FPR of 1 %.
 
-    Of n calibration scores, the r-th highest has an expected FPR of at most `FPR` if r = floor(FPR (n + 1)). Where the
-    threshold with a true FPR of 1 % lies, nobody knows, but K ~ Binomial(n, FPR) calibration scores lie above it. So it
-    lies between the K-th highest and the next, and the members above it are counted at both. This is a generalised
-    interval: it misses about as often as it should, but that is measured (docs/coverage.md), not proved.
+    A score has each place among n calibration scores with the same chance, if nobody was trained on it. So it is
+    accused if fewer than r = FPR (n + 1) of them are above it, where a coin decides about the fraction of r, and the
+    expected FPR is exactly `FPR`. Where the threshold with a true FPR of 1 % lies, nobody knows, but K ~ Binomial(n,
+    FPR) calibration scores lie above it. So it lies between the K-th highest and the next, and the members above it are
+    counted at both. This is a generalised interval: it misses about as often as it should, but that is measured
+    (docs/coverage.md), not proved.
     """
     n = len(calibration)
     highest = np.concatenate([[np.inf], np.sort(calibration)[::-1], [-np.inf]])  # highest[r] is the r-th
-    threshold = highest[int(FPR * (n + 1) + 1e-9)]
+    rank = round(FPR * (n + 1), 9)
     hits = (members > highest[:, None]).sum(1)
     around = mixed_interval(hits[:-1], hits[1:], binom.pmf(np.arange(n + 1), n, FPR), len(members))
-    return threshold, (members > threshold).mean(), around
+    threshold = highest[max(math.floor(rank - 0.5) + 1, 1)]  # from here on accused more likely than not
+
+    def accused(scores):
+        above, tied = (calibration > scores[:, None]).sum(1), (calibration == scores[:, None]).sum(1)
+        return np.clip((rank - above) / (tied + 1), 0, 1)
+
+    return threshold, accused, around
 
 
 def auc(members, outsiders):
@@ -227,14 +237,14 @@ def auc(members, outsiders):
 def judge(scores, role):
     """What the scores are worth. Only here do the roles come in: no attack is told who is a member."""
     members, outsiders, calibration = (scores[role == name] for name in ("member", "evaluation", "calibration"))
-    threshold, share, around = tpr(members, calibration)
-    accused = (outsiders > threshold).sum()
-    realised = accused / len(outsiders), mixed_interval(accused, accused, 1.0, len(outsiders))
+    threshold, accused, around = tpr(members, calibration)
+    wrongly = accused(outsiders).sum()
+    realised = wrongly / len(outsiders), mixed_interval(wrongly, wrongly, 1.0, len(outsiders))
     return {
         "counts": (len(members), len(outsiders), len(calibration)),
         "threshold": threshold,
         "auc": auc(members, outsiders),
-        "tpr": (share, around),
+        "tpr": (accused(members).mean(), around),
         "fpr": realised,
     }
 

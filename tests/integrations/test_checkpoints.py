@@ -119,9 +119,9 @@ def test_B7_changes_and_weights_are_told_apart(tmp_path: Path) -> None:
 def test_B6_renamed_and_missing_parameters_are_listed_both_ways(tmp_path: Path) -> None:
     folder = saved(tmp_path)
     state = trained()[0][2]
-    save_file({f"module.{k}" if "0" in k else k: v for k, v in state.items()}, folder / "round-2/global.safetensors")
+    save_file({f"net.{k}" if "0" in k else k: v for k, v in state.items()}, folder / "round-2/global.safetensors")
     with pytest.raises(
-        FedauditError, match=r"missing: 0\.bias, 0\.weight; unknown: module\.0\.bias, module\.0\.weight \(round 2"
+        FedauditError, match=r"missing: 0\.bias, 0\.weight; unknown: net\.0\.bias, net\.0\.weight \(round 2"
     ):
         everything(folder)
 

@@ -3,7 +3,7 @@
 A dataset is read by position, `dataset[i]` for i below its length. An item is a pair (x, y), as torch has it, or a
 mapping of names, as Hugging Face has it: one of LABELS, and one other column, apart from those that are named as `id`
 and `subject`. Of a loader its dataset is read, so that it may shuffle and drop what it likes. Refused is what would
-make the audit look at other records than those that are trained on (B10): a dataset that gives another record when it
+make the audit look at other records than those that are trained on: a dataset that gives another record when it
 is asked again, because it augments; a sampler that leaves records out or repeats them; a function that makes batches
 of its own; and a stream, which has no positions.
 """

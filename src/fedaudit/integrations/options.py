@@ -268,7 +268,7 @@ def as_task(
         raise FedauditError("no-model", what, WITHOUT_TORCH)
     try:
         with torch.random.fork_rng(devices=[]):  # building a model must not move the training's random numbers
-            own = with_forward(module_of(given, name, rows.x.shape[1:], labels, {}).cpu(), forward)
+            own = with_forward(module_of(given, name, rows.x.shape[1:], labels, {}, forward).cpu(), forward)
     except FedauditError as error:
         if error.code == "model-factory":  # the class of an estimator, or what makes one
             raise FedauditError(error.code, error.what, f"{error.todo} {WITHOUT_TORCH}") from error.__cause__

@@ -299,7 +299,10 @@ def build_task(
         raise FedauditError("unknown-model", *MODELS.unknown(name))
     given = factory_of(name) if ":" in name else entry.make
     return TorchTask(
-        lambda: freeze(module_of(given, name, input_shape, classes, options), frozen), classes, forward, exchanged
+        lambda: freeze(module_of(given, name, input_shape, classes, options, forward), frozen),
+        classes,
+        forward,
+        exchanged,
     )
 
 
@@ -454,11 +457,16 @@ SHOWN = 'def forward(model, x): return model(x)["logits"]'
 
 
 def module_of(
-    given: Any, name: str, input_shape: tuple[int, ...], classes: int, options: Mapping[str, Any]
+    given: Any,
+    name: str,
+    input_shape: tuple[int, ...],
+    classes: int,
+    options: Mapping[str, Any],
+    forward: Forward | None = None,
 ) -> nn.Module:
     """A new module. A class or a function is called with the shape and the classes if it asks for them."""
     if isinstance(given, nn.Module):
-        check_precision(given, name)
+        check_precision(given, name, forward)
         return copy.deepcopy(given)
     try:
         made: object = _called(given, input_shape, classes, options)
@@ -475,13 +483,14 @@ def module_of(
         raise FedauditError(
             "model-factory", f"{name} returned {type(made).__name__}", "Let it return a torch.nn.Module."
         )
-    check_precision(made, name)
+    check_precision(made, name, forward)
     return made
 
 
-def check_precision(module: nn.Module, name: str) -> None:
-    """Records are float32, and so is the arithmetic of an audit."""
-    dtypes = {p.dtype for p in module.parameters() if p.is_floating_point() or p.is_complex()} - {torch.float32}
+def check_precision(module: nn.Module, name: str, forward: Forward | None) -> None:
+    """Records are float32, and so is the arithmetic of an audit; `forward` may widen them for a model in float64."""
+    taken = {torch.float32} if forward is None else {torch.float32, torch.float64}
+    dtypes = {p.dtype for p in module.parameters() if p.is_floating_point() or p.is_complex()} - taken
     odd = [str(dtype).removeprefix("torch.") for dtype in dtypes]
     if odd:
         raise FedauditError(
