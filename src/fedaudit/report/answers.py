@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedaudit.report import sections, words
+from fedaudit.report import sections, taken, words
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
 from fedaudit.stats.wording import count, plain_span, share
 
-MEMBERSHIP = (
-    "Such an attack is given a record, or records of a person, and says whether it was trained on. It does not read "
-    "anybody's record out of the model."
-)
+MEMBERSHIP = "Such an attack is given a record, or records of a person, and says whether it was trained on."
 
 
 def answers(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
@@ -73,8 +70,10 @@ def _attack(results: Results, found: Sequence[Finding]) -> str:
         f"{name} looks at this: {about}." for name in quoted if (about := results.glossary.get(name, "").rstrip("."))
     ]
     if not quoted:
-        return "No attack on membership has a result."
-    return " ".join([*(told or [f"The verdict quotes {' and '.join(quoted)}."]), MEMBERSHIP])
+        return f"No attack on membership has a result. {taken.about_records(results)}"
+    return " ".join(
+        [*(told or [f"The verdict quotes {' and '.join(quoted)}."]), MEMBERSHIP, taken.about_records(results)]
+    )
 
 
 def _epsilon(results: Results) -> str:
