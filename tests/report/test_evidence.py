@@ -26,7 +26,7 @@ from fedaudit.report.words import findings, verdict
 from fedaudit.results.document import RESULTS, Document, save
 from fedaudit.stats.wording import count, full_text
 from fedaudit.trace.store import RUN, Store
-from fedaudit.types import GroupFindings, MoreExposed, Notice, Subgroup, notice
+from fedaudit.types import GroupFindings, GroupResult, MoreExposed, Notice, Subgroup, notice
 from fedaudit.words import words
 from tests.command import fedaudit
 from tests.report import builder
@@ -118,6 +118,42 @@ def test_the_exposed_site_and_group_are_named() -> None:
     page = html.render(found).replace("\u00a0", " ")
     assert "North is more exposed than the other sites" in page
     assert group in re.sub("</?span.*?>", "", page)
+
+
+def site(whole: Document) -> str:
+    results = cleaned(whole)
+    return dict(answers(results, findings(results)))["Which site is concerned most?"]
+
+
+NO_SITE = "No site stands out"
+
+
+def group_of(whole: Document, value: str) -> GroupFindings:
+    own = whole.results[0].estimates
+    result = GroupResult(
+        group=Subgroup("attribute", value, "Hospital"), vantage="server", model="global", attack="loss",
+        inside=own, outside=own, beyond={}, stands_out="tpr@0.01",
+    )  # fmt: skip
+    return GroupFindings(looked_at=[result.group], comparisons=2, confidence=0.95, results=[result])
+
+
+def test_no_site_is_said_to_stand_out_only_where_sites_were_compared() -> None:
+    whole = document()
+    assert NO_SITE in site(whole)
+    pooled = replace(whole, results=[entry for entry in whole.results if entry.party is None])
+    assert "not compared" in site(pooled)
+    other = [replace(e, attack="update", question="update") if e.party else e for e in whole.results]
+    assert "not compared" in site(replace(whole, results=other))  # the sites have figures, but no common one
+    assert "not compared" in site(document(config={"sites": ["a", "b", "c"]}))  # each audited itself
+    two = [entry for entry in whole.results if entry.party != "party-1"]
+    assert NO_SITE not in site(replace(whole, results=two))
+    assert "party-1" in site(replace(whole, results=two))
+
+
+def test_a_site_that_stands_out_as_a_group_is_said_to_stand_out() -> None:
+    whole = document()
+    assert site(replace(whole, groups=group_of(whole, "party-2"))).startswith("party-2 stands out")
+    assert NO_SITE not in site(replace(whole, groups=group_of(whole, "somewhere")))
 
 
 def test_without_a_name_the_page_says_that_nobody_answers_for_it() -> None:
