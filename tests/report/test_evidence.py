@@ -23,7 +23,7 @@ from fedaudit.report.sections import limits
 from fedaudit.report.taken import readings
 from fedaudit.report.values import Results, cleaned
 from fedaudit.report.words import findings, verdict
-from fedaudit.results.document import RESULTS, Document, save
+from fedaudit.results.document import RESULTS, Document, PartyInfo, save
 from fedaudit.stats.wording import count, full_text
 from fedaudit.trace.store import RUN, Store
 from fedaudit.types import GroupFindings, GroupResult, MoreExposed, Notice, Subgroup, notice
@@ -118,6 +118,34 @@ def test_the_exposed_site_and_group_are_named() -> None:
     page = html.render(found).replace("\u00a0", " ")
     assert "North is more exposed than the other sites" in page
     assert group in re.sub("</?span.*?>", "", page)
+
+
+def test_the_annex_says_people_and_why_figures_rest_on_fewer() -> None:
+    whole = document()
+    people = replace(whole, results=[replace(entry, unit="subject") for entry in whole.results])
+    annexed = re.sub("<.*?>", "", annex(cleaned(people)))
+    assert "People, party by party" in annexed
+    assert "Records, party by party" not in annexed
+    assert "Some figures rest on fewer" not in annexed  # those of the parties, or more
+    parties = [replace(party, members=9000) for party in whole.run.parties]
+    fewer = re.sub("<.*?>", "", annex(cleaned(document(parties=parties_of(parties))))).replace("\u00a0", " ")
+    assert "Records, party by party" in fewer
+    assert "Some figures rest on fewer" in fewer
+    assert "at the fewest, on 1,800 members" in fewer
+
+
+def parties_of(parties: list[PartyInfo]) -> list[dict[str, Any]]:
+    return [vars(party) for party in parties]
+
+
+def test_rows_left_out_and_people_at_several_parties_have_lines_of_their_own() -> None:
+    left_out = notice("unlabelled", rows=1, of=820, file="h.csv")
+    several = notice("in-several-parties", people=39, of=696)
+    page = re.sub("<.*?>", "", annex(cleaned(document().noting(left_out, several)))).replace("\u00a0", " ")
+    assert words(several) in page.replace("&#39;", "'")
+    assert "rows left out1 of 820 rows" in page
+    merged = annex(cleaned(document(config={"sites": ["a"]})))
+    assert "no cell that was filled in" not in merged
 
 
 def site(whole: Document) -> str:

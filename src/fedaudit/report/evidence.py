@@ -434,6 +434,7 @@ def annex(results: Results) -> str:
         measures=measures,
         figures=_figures(found),
         parties=_parties(results),
+        units=_units(results),
         rests=_rests(results, found),
         sources=[cited for _, cited in SOURCES.values()],
     )
@@ -464,20 +465,50 @@ def _parties(results: Results) -> Table:
 
 def _rests(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
     """What a reader must know before quoting a figure."""
-    looked, told = Looked(results, found), results.all_told()[len(results.warnings) :]
-    of_data = [
-        said for one, said in zip(told, results.notices, strict=True) if one.code in ("cells-filled", "unlabelled")
-    ]
+    looked = Looked(results, found)
+    of_data = _told(results, "cells-filled", "unlabelled")
+    handed_over = "sites" in results.run.config
+    none = (
+        "What the sites filled in or left out was not handed over."
+        if handed_over
+        else "The results name no cell that was filled in and no row that was left out."
+    )
+    several = _told(results, "in-several-parties")
     return [
         *(("Why the figures may be too small", said) for said in results.understates),
-        ("Records", f"{_sizes(looked)}."),
-        (
-            "Empty cells",
-            " ".join(of_data) or "The results name no cell that was filled in and no row that was left out.",
-        ),
+        (_units(results), f"{_sizes(looked)}.{_fewer(looked)}"),
+        ("Cells that were empty, rows left out", " ".join(of_data) or none),
+        *([("People at several parties", " ".join(several))] if several else []),
         limits(results, found)[0],
         ("Attacks", f"{count(len(looked.attacks))} on membership; each counts for the findings."),
     ]
+
+
+def _told(results: Results, *codes: str) -> list[str]:
+    """What was said under these codes."""
+    said = zip(results.all_told(), [*results.warnings, *results.notices], strict=True)
+    return [sentence for one, sentence in said if one.code in codes]
+
+
+def _units(results: Results) -> str:
+    return "People" if words.about_people(results) else "Records"
+
+
+def _fewer(looked: Looked) -> str:
+    """Why the figures have other counts than the parties."""
+    parties = looked.results.run.parties
+    totals = [sum(getattr(p, role) for p in parties) for role in ("members", "evaluation", "calibration")]
+    quoted = [e for f in looked.found for name, e in f.headline.estimates.items() if name == "auc" or fpr_of(name)]
+    counts = [[n for e in quoted if (n := getattr(e, key))] for key in ("n_pos", "n_neg", "n_cal")]
+    least = [min(some, default=total) for some, total in zip(counts, totals, strict=True)]
+    if not any(fewest < total for fewest, total in zip(least, totals, strict=True)):
+        return ""
+    members, others, thresholds = map(count, least)
+    return (
+        f" Some figures rest on fewer: at the fewest, on {members} members, {others} outsiders and {thresholds} to set "
+        "thresholds. Nobody is judged on those whom an adversary knows or an attack was fitted on, and a figure may "
+        "leave parties out. The table of the figures has the counts of each."
+    )
 
 
 # ------------------------------------------------------------------ the folder
