@@ -19,6 +19,7 @@ from fedaudit.report import html
 from fedaudit.report.answers import answers, untested
 from fedaudit.report.evidence import ANNEX, NO_RECONSTRUCTION, OF_RUN, PAGE, SUMS, annex, sources, write_pack
 from fedaudit.report.formats import junit
+from fedaudit.report.opened import OpenedRun
 from fedaudit.report.sections import limits
 from fedaudit.report.taken import readings
 from fedaudit.report.values import Results, cleaned
@@ -285,6 +286,7 @@ def test_whole_records_that_are_read_off_updates_are_said_wherever_a_reader_look
     last = caught.get().strip().splitlines()[-1]
     assert last.startswith("server")
     assert "whole records" in last
+    assert "whole records" in repr(OpenedRun(Path("run"), read))
     case = Xml.fromstring(junit(read)).find("testcase[@name='server: whole records']")
     assert case is not None
     assert case.find("failure") is not None
