@@ -120,7 +120,8 @@ def _told(headline: Headline, scene: Scene) -> Headline:
         details += over_blind(scene.results, headline)
     details += _stronger(headline)
     same = headline.grade if tone == headline.tone else None  # decided with the tone
-    graded = same or grade(tone, max(map(level, headline.estimates.values()), default=0))
+    sure = 0 if tone == "unknown" else max(map(level, headline.estimates.values()), default=0)
+    graded = same or grade(tone, sure)
     if tone == "weak":
         figures = [(attack, e) for attack, own in seen_figures(headline, scene) for e in own.values()]
         bounded = slight(e for _, e in figures)
