@@ -298,7 +298,7 @@ class Auditor:
         quoted = worded(chosen.headlines, scene)
         uneven = compared_parties(case, self.groups)
         bounds = [one for name, asked in self.settings.asked.items() for one in named(name).told(asked, quoted)]
-        notices = [*as_notices(bounds), *once(concluded), *self.notices, *unseen_parties(case), *chosen.notices]
+        notices = [*as_notices(bounds), *once(concluded), *self.notices, *unseen_parties(case)]
         notices += [*map(more_exposed, uneven), *self.unjudged]
         if self.dropped:
             most = self.settings.most

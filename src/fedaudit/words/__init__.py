@@ -344,10 +344,6 @@ FOUND: dict[str, Wording] = {
     "measured-apart": (
         "Round {round}: signals were measured one by one, because measuring them together failed ({why})."
     ),
-    "judged-by-auc": (
-        "{vantage}: {attack} on {model} models has no TPR at {fpr:.0%} FPR ({why}): these models are judged by their "
-        "AUC alone."
-    ),
     "merged": lambda sites, ranks: (
         f"{sites} sites audited themselves and handed over {'ranks' if ranks else 'scores'} without names. Somebody "
         "with records at two sites counts as two people. Nothing over the rounds, no groups and no blind check "
