@@ -195,7 +195,7 @@ LEADS, FOLLOWS = ("unmix", "subject-unmix"), ("matched-filter", "subject-matched
 def not_run(results: Results) -> list[str]:
     """Strong attacks that cost too much to be run unasked, with their price; and unmix, which `plan` recommends, where
     nobody tried it."""
-    dear = [words(one) for one in results.all_told() if one.code == "attacks-dear"]
+    dear = [words(one) for one in results.all_told() if one.code in ("attacks-dear", "unmix-not-run")]
     audit = results.run.config.get("audit")
     by_name = isinstance(audit, Mapping) and audit.get("attacks")
     tried = {entry.attack for entry in pooled(results)} | {one.attack for one in results.failed}
