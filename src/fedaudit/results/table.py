@@ -105,7 +105,7 @@ def _single(name: str, run: Document, wanted: Wanted, among_others: bool) -> lis
     are not measured: the mean of what each run proves is no bound, so that each keeps its own."""
     both = [(one, entry) for one in quoted_figures(run.headlines) if (entry := behind(run.results, one.whose))]
     both.sort(key=lambda pair: pair[0].whose.vantage == pair[1].vantage)  # whose own row it is has the last word
-    quoted = {(entry.vantage, entry.attack, entry.model, one.name): one.estimate for one, entry in both}
+    quoted = {(entry.attack, entry.vantage, str(entry.model), one.name): one.estimate for one, entry in both}
     found = [
         TableRow(
             attack=entry.attack,
@@ -122,7 +122,7 @@ def _single(name: str, run: Document, wanted: Wanted, among_others: bool) -> lis
         for measure in wanted.of(entry)
         if not among_others or entry.estimates[measure].kind != MEASURED
     ]
-    of_verdict = [(row, quoted.get((row.vantage, row.attack, row.model, row.estimate.name))) for row in found]
+    of_verdict = [(row, quoted.get((row.attack, row.vantage, row.model, row.estimate.name))) for row in found]
     return [replace(row, estimate=told, quoted=True) if told else row for row, told in of_verdict]
 
 
