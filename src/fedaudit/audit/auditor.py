@@ -33,7 +33,7 @@ from fedaudit.audit.groups import Grouping, compared_groups, partition
 from fedaudit.audit.observer import Observer, Shown
 from fedaudit.audit.outlooks import SHADOW, Outlooks
 from fedaudit.audit.patience import TooLongError, patience
-from fedaudit.audit.quoted import compared_parties, headlines, more_exposed, unseen_parties
+from fedaudit.audit.quoted import compared_parties, headlines, more_exposed
 from fedaudit.audit.score import Scores, spent
 from fedaudit.audit.settings import Settings, of_membership
 from fedaudit.audit.trajectories import Trajectories
@@ -298,7 +298,7 @@ class Auditor:
         quoted = worded(chosen.headlines, scene)
         uneven = compared_parties(case, self.groups)
         bounds = [one for name, asked in self.settings.asked.items() for one in named(name).told(asked, quoted)]
-        notices = [*as_notices(bounds), *once(concluded), *self.notices, *unseen_parties(case)]
+        notices = [*as_notices(bounds), *once(concluded), *self.notices]
         notices += [*map(more_exposed, uneven), *self.unjudged]
         if self.dropped:
             most = self.settings.most

@@ -8,7 +8,6 @@ from functools import partial
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.case import Case, Estimates
 from fedaudit.audit.groups import Grouping, Sharing
-from fedaudit.audit.score import cannot_fit
 from fedaudit.audit.settings import of_membership
 from fedaudit.stats import party_differences
 from fedaudit.stats.strongest import Quoted, Shares, Speaker, chosen, listen, models_of
@@ -92,16 +91,3 @@ def compared_parties(case: Case, parts: Grouping) -> list[MoreExposed]:
 
 def more_exposed(found: MoreExposed) -> Notice:
     return notice("more-exposed", **{name: value for name, value in vars(found).items() if name != "vantage"})
-
-
-def unseen_parties(case: Case) -> list[Notice]:
-    """How many parties took part too rarely to be judged. They are not in the pooled local results."""
-    attack, local = case.primary(Vantage.SERVER), case.outlooks.local
-    if Vantage.SERVER not in case.settings.vantages or attack is None or not local:
-        return []
-    unseen = [sight for sight in local.values() if not case.scores.defined(sight, attack)]
-    unfit = sum(cannot_fit(sight, attack) for sight in unseen)
-    seldom = len(unseen) - unfit
-    said = [notice("parties-unseen", parties=seldom, of=len(local))] if seldom else []
-    few = notice("parties-unfit", parties=unfit, of=len(local), attack=attack.name)
-    return [*said, few] if unfit else said

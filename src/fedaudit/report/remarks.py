@@ -15,7 +15,7 @@ from fedaudit.report.values import Results
 
 AT_ONCE = 3  # lines in a terminal
 UNVOUCHED = ("no-checksum",)  # about the file itself
-NEEDS_MORE = ("few-to-calibrate", "fpr-left-out", "parties-unfit", "no-estimate")
+NEEDS_MORE = ("few-to-calibrate", "fpr-left-out", "no-estimate")
 ON_THE_PAGE = ("update-cannot-tell", "update-leaves", "update-none-absent")
 
 

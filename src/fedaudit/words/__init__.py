@@ -355,10 +355,6 @@ FOUND: dict[str, Wording] = {
         "elsewhere (difference {value:.3f}, {low:.3f}-{high:.3f}; {confidence:.0%} for all parties and groups "
         "together)."
     ),
-    "parties-unseen": "{parties} of {of} parties took part too seldom to judge their local models: left out.",
-    "parties-unfit": (
-        "{parties} of {of} parties have too few known non-members to fit {attack} on their local models: left out."
-    ),
     "changed": _changed,
     "unmixed": _unmixed,
     "model-useless": lambda right, commonest: (
