@@ -434,10 +434,10 @@ def spread(results: Results) -> list[str]:
     together = {own.vantage: own.estimates for own in results.run.over_runs}
     lines = []
     for quoted in quoted_figures(results.headlines) if len(runs) > 1 else ():
-        headline, name = quoted.headline, quoted.name
-        found = [h for run in runs for h in run.headlines if h.vantage == headline.vantage]
+        headline, whose, name = quoted.headline, quoted.whose, quoted.name
+        found = [h for run in runs for h in run.headlines if h.vantage == whose.vantage]
         values = ", ".join(full_text(name, h.estimates.get(name)) for h in found)
-        mean = together.get(headline.vantage, {}).get(name)
+        mean = together.get(whose.vantage, {}).get(name)
         over = "" if value_of(mean) is None else f"; mean over runs {full_text(name, mean)}, {confidence(mean)}"
         mixed = several_kinds(found)
         over += f"; {mixed}" if mixed else ""
