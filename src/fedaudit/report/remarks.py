@@ -21,8 +21,7 @@ ON_THE_PAGE = ("update-cannot-tell", "update-leaves", "update-none-absent")
 
 def ranked(results: Results) -> list[tuple[str, bool]]:
     """Every warning and notice, once, and whether it has its place on the page alone."""
-    told = results.all_told()[len(results.warnings) :]
-    notices = [(one.code, said) for one, said in zip(told, results.notices, strict=True)]
+    notices = [(one.code, said) for one, said in results.said()]
 
     def of(codes: Sequence[str]) -> list[str]:
         return [said for code in codes for one, said in notices if one == code]
