@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
 
 from fedaudit.stats.wording import fpr_of, from_one_percent, main_tpr, point_text, short_measure, without
-from fedaudit.types import Estimate, Grade, Headline, ModelKind, Tone, Vantage, VantageName
+from fedaudit.types import Estimate, Grade, Headline, ModelKind, Notice, Tone, Vantage, VantageName
 
 Estimates = Mapping[str, Estimate]
 RANK: dict[Tone, int] = {"unknown": 0, "none": 0, "alarm": 0, "weak": 1, "found": 2}
@@ -142,6 +142,7 @@ class Quoted:
     primary: Mapping[str, Heard]  # by vantage
     average: Mapping[str, Heard]  # by vantage, the attack that certainly has the largest AUC
     name: str | None
+    notices: Sequence[Notice] = ()
 
 
 def models_of(vantage: Vantage) -> list[ModelKind]:
