@@ -453,10 +453,8 @@ def _parties(results: Results) -> Table:
 
 def _rests(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
     """What a reader must know before quoting a figure."""
-    looked, told = Looked(results, found), results.all_told()[len(results.warnings) :]
-    of_data = [
-        said for one, said in zip(told, results.notices, strict=True) if one.code in ("cells-filled", "unlabelled")
-    ]
+    looked = Looked(results, found)
+    of_data = [said for one, said in results.said() if one.code in ("cells-filled", "unlabelled")]
     return [
         *(("Why the figures may be too small", said) for said in results.understates),
         ("Records", f"{_sizes(looked)}."),

@@ -344,10 +344,6 @@ FOUND: dict[str, Wording] = {
     "measured-apart": (
         "Round {round}: signals were measured one by one, because measuring them together failed ({why})."
     ),
-    "judged-by-auc": (
-        "{vantage}: {attack} on {model} models has no TPR at {fpr:.0%} FPR ({why}): these models are judged by their "
-        "AUC alone."
-    ),
     "merged": lambda sites, ranks: (
         f"{sites} sites audited themselves and handed over {'ranks' if ranks else 'scores'} without names. Somebody "
         "with records at two sites counts as two people. Nothing over the rounds, no groups and no blind check "
@@ -358,10 +354,6 @@ FOUND: dict[str, Wording] = {
         "{party} is more exposed than the others: {attack} on {model} models has AUC {own:.3f} there and {others:.3f} "
         "elsewhere (difference {value:.3f}, {low:.3f}-{high:.3f}; {confidence:.0%} for all parties and groups "
         "together)."
-    ),
-    "parties-unseen": "{parties} of {of} parties took part too seldom to judge their local models: left out.",
-    "parties-unfit": (
-        "{parties} of {of} parties have too few known non-members to fit {attack} on their local models: left out."
     ),
     "changed": _changed,
     "unmixed": _unmixed,

@@ -108,7 +108,7 @@ def _told(headline: Headline, scene: Scene) -> Headline:
         headline, name, how, _nouns(headline, entry, name), possible, _why_doubted(headline, scene)
     )
     if tone in ("none", "unknown") and entry and entry.unit == "subject":
-        details += _smallestseen_figures(headline, name)
+        details += _smallest_seen(headline, name)
     if headline.primary and (fixed := scene.primary.get(headline.vantage)):
         details.append(_of_the_primary(fixed, headline, name))
     details += _on_average(headline, scene)
@@ -294,7 +294,7 @@ def _measure(name: str) -> str:
     return "an AUC of" if fpr is None else f"a share picked out at {rate(fpr)} false accusations of"
 
 
-def _smallestseen_figures(headline: Headline, name: str | None) -> list[str]:
+def _smallest_seen(headline: Headline, name: str | None) -> list[str]:
     """Of a person nobody may say "safe": what is not found may be smaller than what could have been."""
     from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr  # a page renders without scipy
 
