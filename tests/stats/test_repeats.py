@@ -146,7 +146,7 @@ def slow(runs: list[Estimate], errors: list[UnitErrors]) -> tuple[float, float]:
 @pytest.mark.parametrize("deal", DEALS)
 @pytest.mark.parametrize("fpr", [None, 0.05])
 def test_it_is_the_formula(deal: str, fpr: float | None) -> None:
-    runs, errors = trained(np.random.default_rng(3), 4, 50, deal, fpr)
+    runs, errors = trained(np.random.default_rng(3), 4, 80, deal, fpr)
     known = [own for own in errors if own is not None]
     assert ends(over_runs(runs, errors=errors)) == pytest.approx(slow(runs, known))
 
