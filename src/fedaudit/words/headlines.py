@@ -259,9 +259,9 @@ def _on_average(headline: Headline, scene: Scene) -> list[str]:
 
 def _most_possible(headline: Headline, scene: Scene, name: str | None) -> tuple[float, str] | None:
     """The largest upper end of the quoted rate, over all attacks from this vantage, and whose it is: one of them may be
-    the stronger. Where one has no value because of its threshold, that is everybody."""
+    the stronger. Where one has no value, that is everybody."""
     found = [(tpr, attack) for attack, own in seen_figures(headline, scene) if (tpr := own.get(name or ""))]
-    ends = [(1.0 if tpr.doubt else tpr.high, attack) for tpr, attack in found]
+    ends = [(1.0 if tpr.doubt or tpr.value is None else tpr.high, attack) for tpr, attack in found]
     return max(((end, attack) for end, attack in ends if end is not None), key=lambda one: one[0], default=None)
 
 
