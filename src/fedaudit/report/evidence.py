@@ -16,7 +16,7 @@ from typing import Any, Literal
 from fedaudit.errors import FedauditError
 from fedaudit.files import LOCK, write_atomically
 from fedaudit.questions import metric, of
-from fedaudit.report import html, words
+from fedaudit.report import html, taken, words
 from fedaudit.report.answers import answers, auditor_of, untested, who
 from fedaudit.report.sections import facts, holds, limits
 from fedaudit.report.shapes import Table
@@ -119,7 +119,7 @@ def _tested(asked: str, names: Sequence[str], place: str, otherwise: str, answer
     return Demand(asked, "not tested", otherwise, "")
 
 
-NO_RECONSTRUCTION = "This audit did not try to reconstruct records, from the model or from updates."
+NO_RECONSTRUCTION = "These results hold no attempt to reconstruct records, from the model or from updates."
 
 
 def _membership(looked: Looked) -> Demand:
@@ -148,15 +148,13 @@ def _reconstruction(looked: Looked) -> Demand:
 
 def _rebuilt(looked: Looked, asked: str) -> Demand:
     """Records that an update holds word for word were looked for, if anything was: no search by optimisation."""
-    names = dict.fromkeys(
-        entry.attack
-        for entry in looked.results.results
-        if any(name.startswith("exact-") and est.value is not None for name, est in entry.estimates.items())
-    )
-    if not names:
-        return Demand(asked, "not tested", NO_RECONSTRUCTION, "")
-    answer = f"By {', '.join(names)}: records that an update gives away exactly. Nothing was searched by optimisation."
-    return Demand(asked, "tested in part", answer, "results[].estimates.exact-*")
+    results = looked.results
+    if taken.was_looked_for(results, tuple(taken.WHOLE)):
+        answer = f"{taken.about_records(results)} Nothing was searched by optimisation."
+        return Demand(asked, "tested in part", answer, "results[].estimates.exact-*")
+    if taken.not_told(results, *taken.OF_WHOLE):
+        return Demand(asked, "not tested", taken.about_records(results), "told[] with code = update-cannot-tell")
+    return Demand(asked, "not tested", NO_RECONSTRUCTION, "")
 
 
 def _anybody(looked: Looked) -> Demand:
@@ -243,8 +241,20 @@ def _nist_reconstruction(looked: Looked) -> Demand:
 
 def _nist_property(looked: Looked) -> Demand:
     asked = "property inference (NISTAML.034)"
-    otherwise = "This audit did not ask what the training data of a party are like as a whole."
-    return _tested(asked, looked.asked("class-shares", "property"), "results[]", otherwise)
+    names = looked.asked("class-shares", "property")
+    of_party = (*taken.OF_PARTY, *taken.LABELS)
+    if not names and taken.was_looked_for(looked.results, of_party):
+        answer = (
+            "Which values nobody at a party has, or how its classes are shared, was read off its updates. No other."
+        )
+        return Demand(asked, "tested in part", answer, "results[] with question = update")
+    unknown = taken.not_told(looked.results, *taken.OF_VALUES)
+    otherwise = (
+        f"It was looked for in updates, from which it could not be told: {'; '.join(unknown)}."
+        if unknown
+        else "These results do not say what the training data of a party are like as a whole."
+    )
+    return _tested(asked, names, "results[]", otherwise)
 
 
 def _nist_extraction(looked: Looked) -> Demand:

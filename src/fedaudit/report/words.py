@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedaudit.questions import main_figure, metric, of, of_membership
+from fedaudit.report.taken import readings
 from fedaudit.report.values import Results
 from fedaudit.results.document import Withheld
 from fedaudit.stats import wording
@@ -185,8 +186,9 @@ def verdict(results: Results) -> list[str]:
 
 
 def beside_findings(results: Results) -> list[str]:
-    """What bears on all findings: what the model is worth, and which attacks that may find more were not run."""
-    return [*usefulness(results), *not_run(results)]
+    """What bears on all findings: what is read off updates beside them, what the model is worth, and which attacks that
+    may find more were not run."""
+    return [*(one.sentence for one in readings(results)), *usefulness(results), *not_run(results)]
 
 
 LEADS, FOLLOWS = ("unmix", "subject-unmix"), ("matched-filter", "subject-matched")
@@ -234,9 +236,10 @@ def summary(results: Results) -> list[tuple[str, str, str, str]]:
 
 
 def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
-    """The same for each result of another question than membership: its main figure, which has no grade."""
+    """The same for what is read off updates, and for each result of another question than membership: its main figure,
+    which has no grade."""
     found = [(entry, name, of(entry)) for entry in others(results) if (name := main_figure(entry))]
-    return [
+    figures = [
         (
             e.vantage,
             question.claim_in_words(e, name) if question else "",
@@ -246,6 +249,7 @@ def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
         for e, name, question in found
         if e.estimates[name].value is not None
     ]
+    return [*(one.line for one in readings(results)), *figures]
 
 
 def preface(results: Results) -> list[str]:
