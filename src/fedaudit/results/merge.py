@@ -105,10 +105,11 @@ def hand_over(run: Path, out: Path, party: str | None = None, ranks: bool = Fals
     if ranks:
         kept &= stored["model"] == "local"
     entries = [entry for entry in document.results if entry.party is None and of_membership(entry)]
+    told = kept & np.isfinite(stored["score"])  # a party may have taken part too seldom for an attack
     asked = [
         RunAttack(entry.attack, entry.vantage, entry.model)
         for entry in entries
-        if ((stored["attack"] == entry.attack) & (stored["model"] == entry.model) & kept).any()
+        if ((stored["attack"] == entry.attack) & (stored["model"] == entry.model) & told).any()
     ]
     if not asked:
         what = f"{run} has no score that could be handed over" + " as a rank: ranks are of local models" * ranks
@@ -118,9 +119,11 @@ def hand_over(run: Path, out: Path, party: str | None = None, ranks: bool = Fals
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
         raise FedauditError("not-empty", f"{out} is not empty", "Give a new folder with --out.")
-    handed = _without_names({name: values[kept] for name, values in stored.items()}, ranks)
+    pairs = zip(stored["attack"].tolist(), stored["model"].tolist(), strict=True)
     wanted = {(one.attack, one.model) for one in asked}
-    save_scores([part for part in parts(handed) if (part["attack"], part["model"]) in wanted], out, seal=lambda _: None)
+    kept &= np.fromiter((pair in wanted for pair in pairs), bool, len(kept))
+    handed = _without_names({name: values[kept] for name, values in stored.items()}, ranks)
+    save_scores(parts(handed), out, seal=lambda _: None)
     manifest = Manifest(
         kind="ranks" if ranks else "scores",
         fedaudit=__version__,
