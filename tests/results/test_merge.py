@@ -152,6 +152,17 @@ def test_a_site_without_a_finite_score_of_an_attack_hands_over_the_others(
     assert merged.headlines
 
 
+def test_each_site_counts_its_own_records_and_people(pooled: Path, tmp_path: Path) -> None:
+    """A person has two records here, and each party a quarter of all people."""
+    folders, whole = sites(pooled, tmp_path), load(pooled).run.data
+    handed = [read_site(folder).manifest.data for folder in folders]
+    merged, _ = merge(folders, "x")
+    assert whole.subjects is not None
+    assert merged.run.data.subjects == sum(each.subjects or 0 for each in handed) <= whole.subjects
+    assert merged.run.data.records == sum(each.records for each in handed) <= whole.records
+    assert merged.run.data.records / (merged.run.data.subjects or 1) == pytest.approx(2, abs=0.5)
+
+
 def test_no_name_is_handed_over(pooled: Path, tmp_path: Path) -> None:
     (first, *_) = sites(pooled, tmp_path)
     stored = load_scores(pooled)

@@ -78,7 +78,7 @@ class Manifest:
     confidence: Rate
     fprs: Many[Rate]
     rounds: Count
-    data: DataInfo
+    data: Annotated[DataInfo, Field(description="what is handed over; of people, how many records is not")]
     parties: Many[PartyInfo]
     asked: Many[RunAttack]
     primary: Mapping[VantageName, str]
@@ -124,21 +124,25 @@ def hand_over(run: Path, out: Path, party: str | None = None, ranks: bool = Fals
     kept &= np.fromiter((pair in wanted for pair in pairs), bool, len(kept))
     handed = _without_names({name: values[kept] for name, values in stored.items()}, ranks)
     save_scores(parts(handed), out, seal=lambda _: None)
+    candidates, unit = len(np.unique(handed["id"])), entries[0].unit
+    whose = handed.get("id" if unit == "subject" else "subject")
+    people = None if whose is None else len(np.unique(whose))
+    data = replace(document.run.data, records=0 if unit == "subject" else candidates, subjects=people)
     manifest = Manifest(
         kind="ranks" if ranks else "scores",
         fedaudit=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        unit=entries[0].unit,
+        unit=unit,
         confidence=first.confidence,
         fprs=sorted(rates),
         rounds=document.run.rounds,
-        data=document.run.data,
+        data=data,
         parties=[each for each in document.run.parties if party in (None, each.name)],
         asked=asked,
         primary={headline.vantage: headline.fixed for headline in document.headlines},
         ending=document.run.ending,
         doubts=_doubts(document),
-        candidates=len(np.unique(handed["id"])),
+        candidates=candidates,
         files={SCORES: checksum_of(out / SCORES)},
     )
     write_atomically(out / MANIFEST, as_text(manifest))
@@ -389,7 +393,7 @@ def _info(sites: Sequence[Site], name: str) -> RunInfo:
     data = replace(
         manifests[0].data,
         name=" + ".join(dict.fromkeys(m.data.name for m in manifests)),
-        records=sum(m.candidates for m in manifests),
+        records=sum(m.data.records for m in manifests),
         subjects=None if None in people else sum(each or 0 for each in people),
     )
     sums = [m.files[SCORES] for m in manifests]
