@@ -14,9 +14,9 @@ import pytest
 from fedaudit.errors import FedauditError
 from fedaudit.results import merge as merging
 from fedaudit.results.document import load, save
-from fedaudit.results.merge import MANIFEST, Manifest, RunAttack, hand_over, merge, read_site
+from fedaudit.results.merge import MANIFEST, Manifest, RunAttack, hand_over, merge, parts, read_site
 from fedaudit.results.schema import as_text, plain, read_file
-from fedaudit.results.scores import blocks_of, load_scores
+from fedaudit.results.scores import blocks_of, load_scores, save_scores
 from fedaudit.stats import Block
 from fedaudit.types import AuditResult, Estimate, warning
 from fedaudit.words import all_words, words
@@ -131,6 +131,36 @@ def test_thresholds_from_records_of_another_kind_are_told_as_in_a_run(
     assert {one.data["attack"] for one in told} == set(json.loads(ATTACKS))
     assert all(entry.told for entry in merged.results if entry.estimates["tpr@0.1"].doubt)
     assert {entry.party for entry in merged.results if entry.told} == {None, *(p.name for p in merged.run.parties)}
+
+
+@pytest.mark.parametrize("gone", ["loss", "fta-confidence"])
+def test_a_site_without_a_finite_score_of_an_attack_hands_over_the_others(
+    gone: str, pooled: Path, tmp_path: Path
+) -> None:
+    """It took part too seldom, say: what `hand_over` writes, `merge` reads."""
+    run = tmp_path / "run"
+    shutil.copytree(pooled, run)
+    stored = load_scores(run)
+    assert stored is not None
+    first = load(run).run.parties[0].name
+    nothing = (stored["party"] == first) & (stored["attack"] == gone) & (stored["model"] == "local")
+    save_scores(parts({**stored, "score": np.where(nothing, np.nan, stored["score"])}), run)
+    folders = sites(run, tmp_path / "out")
+    assert (gone, "local") not in {(one.attack, one.model) for one in read_site(folders[0]).manifest.asked}
+    merged, _ = merge(folders, "x")
+    assert [told.data["attacks"] for told in merged.told if told.code == "merged-without"] == [[f"{gone} (local)"]]
+    assert merged.headlines
+
+
+def test_each_site_counts_its_own_records_and_people(pooled: Path, tmp_path: Path) -> None:
+    """A person has two records here, and each party a quarter of all people."""
+    folders, whole = sites(pooled, tmp_path), load(pooled).run.data
+    handed = [read_site(folder).manifest.data for folder in folders]
+    merged, _ = merge(folders, "x")
+    assert whole.subjects is not None
+    assert merged.run.data.subjects == sum(each.subjects or 0 for each in handed) <= whole.subjects
+    assert merged.run.data.records == sum(each.records for each in handed) <= whole.records
+    assert merged.run.data.records / (merged.run.data.subjects or 1) == pytest.approx(2, abs=0.5)
 
 
 def test_no_name_is_handed_over(pooled: Path, tmp_path: Path) -> None:

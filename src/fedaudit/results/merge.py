@@ -78,7 +78,7 @@ class Manifest:
     confidence: Rate
     fprs: Many[Rate]
     rounds: Count
-    data: DataInfo
+    data: Annotated[DataInfo, Field(description="what is handed over; of people, how many records is not")]
     parties: Many[PartyInfo]
     asked: Many[RunAttack]
     primary: Mapping[VantageName, str]
@@ -105,10 +105,11 @@ def hand_over(run: Path, out: Path, party: str | None = None, ranks: bool = Fals
     if ranks:
         kept &= stored["model"] == "local"
     entries = [entry for entry in document.results if entry.party is None and of_membership(entry)]
+    told = kept & np.isfinite(stored["score"])  # a party may have taken part too seldom for an attack
     asked = [
         RunAttack(entry.attack, entry.vantage, entry.model)
         for entry in entries
-        if ((stored["attack"] == entry.attack) & (stored["model"] == entry.model) & kept).any()
+        if ((stored["attack"] == entry.attack) & (stored["model"] == entry.model) & told).any()
     ]
     if not asked:
         what = f"{run} has no score that could be handed over" + " as a rank: ranks are of local models" * ranks
@@ -118,24 +119,30 @@ def hand_over(run: Path, out: Path, party: str | None = None, ranks: bool = Fals
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
         raise FedauditError("not-empty", f"{out} is not empty", "Give a new folder with --out.")
-    handed = _without_names({name: values[kept] for name, values in stored.items()}, ranks)
+    pairs = zip(stored["attack"].tolist(), stored["model"].tolist(), strict=True)
     wanted = {(one.attack, one.model) for one in asked}
-    save_scores([part for part in parts(handed) if (part["attack"], part["model"]) in wanted], out, seal=lambda _: None)
+    kept &= np.fromiter((pair in wanted for pair in pairs), bool, len(kept))
+    handed = _without_names({name: values[kept] for name, values in stored.items()}, ranks)
+    save_scores(parts(handed), out, seal=lambda _: None)
+    candidates, unit = len(np.unique(handed["id"])), entries[0].unit
+    whose = handed.get("id" if unit == "subject" else "subject")
+    people = None if whose is None else len(np.unique(whose))
+    data = replace(document.run.data, records=0 if unit == "subject" else candidates, subjects=people)
     manifest = Manifest(
         kind="ranks" if ranks else "scores",
         fedaudit=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        unit=entries[0].unit,
+        unit=unit,
         confidence=first.confidence,
         fprs=sorted(rates),
         rounds=document.run.rounds,
-        data=document.run.data,
+        data=data,
         parties=[each for each in document.run.parties if party in (None, each.name)],
         asked=asked,
         primary={headline.vantage: headline.fixed for headline in document.headlines},
         ending=document.run.ending,
         doubts=_doubts(document),
-        candidates=len(np.unique(handed["id"])),
+        candidates=candidates,
         files={SCORES: checksum_of(out / SCORES)},
     )
     write_atomically(out / MANIFEST, as_text(manifest))
@@ -386,7 +393,7 @@ def _info(sites: Sequence[Site], name: str) -> RunInfo:
     data = replace(
         manifests[0].data,
         name=" + ".join(dict.fromkeys(m.data.name for m in manifests)),
-        records=sum(m.candidates for m in manifests),
+        records=sum(m.data.records for m in manifests),
         subjects=None if None in people else sum(each or 0 for each in people),
     )
     sums = [m.files[SCORES] for m in manifests]

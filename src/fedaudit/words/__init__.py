@@ -349,7 +349,7 @@ FOUND: dict[str, Wording] = {
         "with records at two sites counts as two people. Nothing over the rounds, no groups and no blind check "
         "are known here: they stay in the reports of the sites."
     ),
-    "merged-without": lambda attacks: f"Not run at every site, and left out: {', '.join(attacks)}.",
+    "merged-without": lambda attacks: f"Without a score at one site at least, and left out: {', '.join(attacks)}.",
     "more-exposed": (
         "{party} is more exposed than the others: {attack} on {model} models has AUC {own:.3f} there and {others:.3f} "
         "elsewhere (difference {value:.3f}, {low:.3f}-{high:.3f}; {confidence:.0%} for all parties and groups "
