@@ -25,6 +25,7 @@ from fedaudit.types import (
     Game,
     GroupResult,
     Headline,
+    ModelKind,
     Records,
     Role,
     Subgroup,
@@ -176,7 +177,8 @@ def test_a_group_is_named_with_the_models_the_attack_and_the_rate_of_its_figure(
     assert leaking.groups is not None
     headline = replace(leaking.headlines[0], vantage="server", model="global")
     (out,) = (one for one in leaking.groups.results if one.stands_out)
-    for model, words in (("global", "the global models"), ("local", "the parties' own models")):
+    kinds: dict[ModelKind, str] = {"global": "the global models", "local": "the parties' own models"}
+    for model, words in kinds.items():
         one = replace(out, vantage="server", model=model, attack="loss")
         for at, share_at in ((_at(one, "tpr@0.01"), "1 %"), (_at(one, "tpr@0.05"), "5 %")):
             assert f" are picked out by loss in {words} at {share_at} false accusations (" in _said(

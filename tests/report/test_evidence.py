@@ -16,9 +16,10 @@ from fedaudit.errors import FedauditError
 from fedaudit.report import html
 from fedaudit.report.answers import untested
 from fedaudit.report.evidence import ANNEX, OF_RUN, PAGE, SUMS, annex, sources, write_pack
+from fedaudit.report.remarks import ranked
 from fedaudit.report.sections import limits
 from fedaudit.report.values import Results, cleaned
-from fedaudit.report.words import findings
+from fedaudit.report.words import findings, preface, verdict
 from fedaudit.results.document import RESULTS, Document, save
 from fedaudit.stats.wording import count, full_text
 from fedaudit.trace.store import RUN, Store
@@ -114,6 +115,15 @@ def test_the_exposed_site_and_group_are_named() -> None:
     page = html.render(found).replace("\u00a0", " ")
     assert "North is more exposed than the other sites" in page
     assert group in re.sub("</?span.*?>", "", page)
+
+
+def test_whom_no_figure_is_about_is_said_before_the_findings() -> None:
+    """Of 697 people 614 had a single record. The annex named 697, and nothing said that 83 were asked about."""
+    told = notice("single-record", people=614, of=697, sessions=False, fresh=0.5)
+    results = cleaned(document().noting(told))
+    assert preface(results)[0] == verdict(results)[0] == words(told)
+    assert "614 of 697 people have a single record" in annex(results).split('"finding ')[0].replace("\u00a0", " ")
+    assert [remark for remark, on_the_page in ranked(results) if not on_the_page][-1] == words(told)
 
 
 def test_without_a_name_the_page_says_that_nobody_answers_for_it() -> None:
