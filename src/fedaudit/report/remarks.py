@@ -29,7 +29,8 @@ def ranked(results: Results) -> list[tuple[str, bool]]:
     warned = words.warnings(results)
     first = [said for said in warned if said.startswith((*results.understates, *results.degraded))]
     page = of(ON_THE_PAGE)
-    rest = [said for _, said in notices if said not in page]
+    rest = [said for code, said in notices if said not in page and code not in words.NOT_ASKED_ABOUT]
+    rest += of(words.NOT_ASKED_ABOUT)  # said before the findings
     shown = dict.fromkeys([*first, *of(UNVOUCHED), *warned, *of(NEEDS_MORE), *rest])
     return [*((said, False) for said in shown), *((said, True) for said in dict.fromkeys(page))]
 

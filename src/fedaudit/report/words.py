@@ -252,6 +252,9 @@ def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
     return [*(one.line for one in readings(results)), *figures]
 
 
+NOT_ASKED_ABOUT = ("single-record",)  # whom no figure is about
+
+
 def preface(results: Results) -> list[str]:
     """Sentences that come before any finding."""
     parts = withheld_updates(results.run.withheld)
@@ -263,6 +266,7 @@ def preface(results: Results) -> list[str]:
         parts.append("This run was not audited. The warnings say why; nothing can be said about what it gives away.")
     elif ending != "complete":
         parts.append(f"This run was {results.run.status}; the following describes only {leaked}.")
+    parts += [words(one) for one in results.all_told() if one.code in NOT_ASKED_ABOUT]
     if sets_differ(results):
         est = blind_auc(results.results)
         parts.append(

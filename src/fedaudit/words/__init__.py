@@ -126,8 +126,10 @@ DATA: dict[str, Wording] = {
         "Correct it, or empty the cell and set data.impute."
     ),
     "ids-learnt": lambda columns: f"Learnt from, though they look like ids (data.keep_ids): {_quoted(columns)}.",
-    "single-record": lambda people, of, sessions: (
-        f"{people:,} of {of:,} people have a single {'session' if sessions else 'record'}: left out on both sides."
+    "single-record": lambda people, of, sessions, fresh: (
+        f"{people:,} of {of:,} people have a single {'session' if sessions else 'record'}: nobody trains on it, and "
+        f"nothing is asked about them. It takes two to keep a part of them for the adversary alone (federation.fresh = "
+        f"{fresh:g}). federation.fresh = 0 asks about everybody: the adversary then has the trained records themselves."
     ),
     "few-aside": lambda few: (
         f"Hardly any non-members: {_names([_aside(**counts) for counts in few])}. What is said of such a party alone "

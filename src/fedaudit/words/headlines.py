@@ -373,14 +373,17 @@ def _most_exposed_group(headline: Headline, scene: Scene) -> str:
     among = f"the most exposed of {count(looked_at)} groups, all of which share the error"
     among = ", ".join(filter(None, (among, without(worst.beyond[name]))))
     together = f"{100 * scene.groups.confidence:.4g} % for all groups together"
-    if fpr_of(name) is None:
+    # The card may quote other models, another rate and another attack; and the sentence stands elsewhere, too.
+    where = " in the global models" if worst.model == "global" else " in the parties' own models"
+    if (fpr := fpr_of(name)) is None:
         told = f"shown one of them that was trained on and one that was not, {worst.attack} tells which is which"
-        times = f"{share(inside.value)} of the time ({share_span(inside.low, inside.high)} %, {together})"
+        times = f"{share(inside.value)} of the time{where} ({share_span(inside.low, inside.high)} %, {together})"
         return f"{_upper(title)} stand out: {told} {times}, elsewhere {share(outside.value)} ({among})."
     wrongly = f"of their own outsiders {share(inside.realised_fpr)} are accused"
+    picked = f"{share(inside.value)} of them are picked out by {worst.attack}{where} at {rate(fpr)} false accusations"
     return (
-        f"{_upper(title)} stand out: {share(inside.value)} of them are picked out ({interval_text(name, inside)} %, "
-        f"{together}; {wrongly}), of all others {share(outside.value)} ({among})."
+        f"{_upper(title)} stand out: {picked} ({interval_text(name, inside)} %, {together}; {wrongly}), of all others "
+        f"{share(outside.value)} ({among})."
     )
 
 
