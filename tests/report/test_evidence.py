@@ -133,7 +133,7 @@ def group_of(whole: Document, value: str) -> GroupFindings:
     own = whole.results[0].estimates
     result = GroupResult(
         group=Subgroup("attribute", value, "Hospital"), vantage="server", model="global", attack="loss",
-        inside=own, outside=own, beyond={}, stands_out="tpr@0.01",
+        inside=own, outside=own, beyond=own, stands_out="tpr@0.01",
     )  # fmt: skip
     return GroupFindings(looked_at=[result.group], comparisons=2, confidence=0.95, results=[result])
 
@@ -164,6 +164,20 @@ def test_whom_no_figure_is_about_is_said_before_the_findings() -> None:
     assert preface(results)[0] == verdict(results)[0] == words(told)
     assert "614 of 697 people have a single record" in annex(results).split('"finding ')[0].replace("\u00a0", " ")
     assert [remark for remark, on_the_page in ranked(results) if not on_the_page][-1] == words(told)
+
+
+def test_a_group_that_stands_out_is_counted_once_and_never_denied() -> None:
+    """It may stand out from two vantages, or on models that no headline quotes."""
+    whole = document()
+    one = group_of(whole, "somewhere")
+    twice = replace(whole, groups=replace(one, results=[*one.results, replace(one.results[0], vantage="client")]))
+    assert "1 groups were fixed before any score was seen, and share the error. One stands out." in html.render(twice)
+    results = cleaned(twice)
+    assert "none stands out" not in dict(answers(results, findings(results)))["What does it mean for one person?"]
+    asked = "that the likelihood is insignificant for any data subject, not on average"
+    assert "None of them" not in said(results)[asked][1]
+    small = replace(one, looked_at=[], results=[], too_small=one.looked_at)
+    assert "None stands out" not in html.render(replace(whole, groups=small))
 
 
 def test_without_a_name_the_page_says_that_nobody_answers_for_it() -> None:

@@ -101,7 +101,9 @@ def _person(results: Results, found: Sequence[Finding]) -> str:
     if results.groups is None or not results.groups.looked_at:
         return f"{told} They are averages, and no group was looked at."
     looked_at = count(len(results.groups.looked_at))
-    return f"{told} They are averages; of {looked_at} groups that were looked at, none stands out from the others."
+    out = len({one.group for one in results.groups.results if one.stands_out})
+    which = f"{count(out)} {'stands' if out == 1 else 'stand'} out" if out else "none stands out"
+    return f"{told} They are averages; of {looked_at} groups that were looked at, {which} from the others."
 
 
 def _attack(results: Results, found: Sequence[Finding]) -> str:

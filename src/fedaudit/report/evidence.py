@@ -165,7 +165,8 @@ def _anybody(looked: Looked) -> Demand:
         return Demand(asked, "not tested", "Figures are averages; no group of people was looked at.", "")
     out = next((f.headline.most_exposed for f in looked.found if f.headline.most_exposed), "")
     small = f" {count(len(groups.too_small))} groups were too small." if groups.too_small else ""
-    told = out or "None of them stands out from the others."
+    many = len({one.group for one in groups.results if one.stands_out})
+    told = out or (f"{count(many)} of them stood out." if many else "None of them stands out from the others.")
     answer = f"{count(len(groups.looked_at))} groups were looked at. {told}{small} Single people were not judged."
     return Demand(asked, "tested in part", answer, "groups, headlines[].most_exposed")
 

@@ -91,7 +91,7 @@ def groups(results: Results, name: str | None) -> Panel | None:
     if found is None:
         return None
     people = words.about_people(results)
-    out = sum(bool(one.stands_out) for one in found.results)
+    out = len({one.group for one in found.results if one.stands_out})
     verdict = f"{count(out)} stand out." if out != 1 else "One stands out."
     lead = (
         f"{count(len(found.looked_at))} groups were fixed before any score was seen, and share the error. "
@@ -99,6 +99,8 @@ def groups(results: Results, name: str | None) -> Panel | None:
         "group: a group whose outsiders score as high gives nobody away. A group that does not stand out may still be "
         "more exposed, by less than this audit can see."
     )
+    if not found.looked_at:
+        lead = "No group was looked at: none could be that is large enough."
     key = name if any(name in one.inside for one in found.results) else None
     tables, folded = [], []
     for place in dict.fromkeys((one.vantage, one.model, one.attack) for one in found.results):

@@ -672,9 +672,10 @@ QUESTIONS: dict[str, Wording] = {
         "simulation by authority of whoever started the run. It says nothing about the honest rounds."
     ),
     "update-presence": _presence,
-    "update-none-absent": lambda vantage: (
-        f"{WHO_READS.get(vantage, 'Whoever has it').capitalize()} cannot read of any value that nobody has it, or "
-        "that one record alone has it: every column of the input moved."
+    "update-none-absent": lambda party, round, vantage: (
+        f"{_whose_update(party, round, vantage)} of no value that nobody "
+        f"{'there' if party or not vantage else 'in the federation'} has it, or that one record alone has it: every "
+        "column of the input moved."
     ),
     "update-labels": _labels,
     "update-leaves": _leaves,
