@@ -21,6 +21,7 @@ from fedaudit.results.compare import row_of
 from fedaudit.results.document import load, save
 from fedaudit.results.gate import judge, parse_rules
 from fedaudit.results.merge import MANIFEST, Manifest, RunAttack, hand_over, merge, parts, read_site
+from fedaudit.results.redaction import redacted
 from fedaudit.results.schema import as_text, plain, read_file
 from fedaudit.results.scores import blocks_of, load_scores, save_scores
 from fedaudit.stats import Block
@@ -237,6 +238,21 @@ def test_the_weakest_promise_of_the_sites_is_that_of_the_consortium(pooled: Path
     assert "is claimed for this training" in annex(cleaned(load(none)))
     assert row_of(load(none), "none").defences == "not handed over"
     assert "has no defence" not in annex(cleaned(load(none)))
+
+
+def test_a_model_that_has_not_learnt_is_told_by_the_consortium_too(pooled: Path, tmp_path: Path) -> None:
+    found = load(pooled)
+    said = [words(warning("model-not-learnt", right=right, commonest=0.5)) for right in (0.4, 0.4, 0.45)]
+    folders = []
+    for party, why in zip(found.run.parties, [*said, ""], strict=True):
+        shutil.copytree(pooled, run := tmp_path / f"run-{party.name}")
+        save(replace(found, useless=why), run)
+        hand_over(run, folder := tmp_path / party.name, party.name)
+        folders.append(folder)
+    merged, _ = merge(folders, "x")
+    assert merged.useless == f"{said[0]} {said[2]}"
+    assert redacted(merged).useless == merged.useless
+    assert merge(folders[3:], "x")[0].useless == ""
 
 
 def test_no_name_is_handed_over(pooled: Path, tmp_path: Path) -> None:

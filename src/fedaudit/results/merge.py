@@ -86,6 +86,7 @@ class Manifest:
     primary: Mapping[VantageName, str]
     ending: Ending
     doubts: Annotated[Many[str], Field(description="why the site's risk may exceed what was found there")] = ()
+    useless: Annotated[str, Field(description="why the site's model itself is worth nothing; empty if it is not")] = ""
     guarantee: Annotated[Statement | None, Field(description="what the site's training promises")] = None
     candidates: Count
     kept_back: Many[str] = KEPT_BACK
@@ -145,6 +146,7 @@ def hand_over(run: Path, out: Path, party: str | None = None, ranks: bool = Fals
         primary={headline.vantage: headline.fixed for headline in document.headlines},
         ending=document.run.ending,
         doubts=_doubts(document),
+        useless=document.useless,
         guarantee=document.run.guarantee,
         candidates=candidates,
         files={SCORES: checksum_of(out / SCORES)},
@@ -290,6 +292,7 @@ def merge(folders: Sequence[Path], name: str) -> tuple[Document, Scores]:
         notices=all_words(told),
         told=(*warned, *told),
         glossary={one.attack: ATTACKS.explained(one.attack) for one in asked},
+        useless=" ".join(dict.fromkeys(site.manifest.useless for site in sites if site.manifest.useless)),
         understates=[f"{site.folder.name}: {doubt}" for site in sites for doubt in site.manifest.doubts]
         + all_words(told[1:]),
     )
