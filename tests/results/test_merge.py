@@ -1,6 +1,7 @@
 """Four sites hand over what they found, without names; what comes of it is the pooled audit, to the last digit."""
 
 import json
+import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,9 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedaudit.errors import FedauditError
+from fedaudit.privacy.statement import PerPerson, Process, Spent, Statement
+from fedaudit.report.evidence import annex
+from fedaudit.report.values import cleaned
 from fedaudit.results import merge as merging
+from fedaudit.results.compare import row_of
 from fedaudit.results.document import load, save
+from fedaudit.results.gate import judge, parse_rules
 from fedaudit.results.merge import MANIFEST, Manifest, RunAttack, hand_over, merge, parts, read_site
+from fedaudit.results.redaction import redacted
 from fedaudit.results.schema import as_text, plain, read_file
 from fedaudit.results.scores import blocks_of, load_scores, save_scores
 from fedaudit.stats import Block
@@ -161,6 +168,91 @@ def test_each_site_counts_its_own_records_and_people(pooled: Path, tmp_path: Pat
     assert merged.run.data.subjects == sum(each.subjects or 0 for each in handed) <= whole.subjects
     assert merged.run.data.records == sum(each.records for each in handed) <= whole.records
     assert merged.run.data.records / (merged.run.data.subjects or 1) == pytest.approx(2, abs=0.5)
+
+
+def claimed(epsilon: float | None, **changes: Any) -> Statement:
+    process = Process("record", 1.0, 1, "poisson", 0.1)
+    found = Statement(
+        unit="record",
+        epsilon=epsilon,
+        delta=1e-5,
+        adjacency="add-remove",
+        accountant="prv",
+        scope="all rounds",
+        epsilon_one_round=None,
+        epsilon_rdp=None,
+        defence="dp-sgd",
+        against="everybody",
+        process=process,
+        curve=Spent([], []),
+    )
+    return replace(found, **changes)
+
+
+def test_the_weakest_promise_of_the_sites_is_that_of_the_consortium(pooled: Path, tmp_path: Path) -> None:
+    """It is in the annex, the gate and the comparison; where sites promise different things, or some nothing, none of
+    these says that there is no promise."""
+
+    def merged(*claims: Statement | None) -> Path:
+        out = tmp_path / str(len(list(tmp_path.iterdir())))
+        for claim, party in zip(claims, load(pooled).run.parties, strict=False):
+            run = out / f"run-{party.name}"
+            shutil.copytree(pooled, run)
+            found = load(run)
+            save(replace(found, run=replace(found.run, guarantee=claim)), run)
+            hand_over(run, out / party.name, party.name)
+        document, scores = merge([out / party.name for party in load(pooled).run.parties[: len(claims)]], "all")
+        (out / "all").mkdir()
+        save_scores(parts(scores), out / "all")
+        save(document, out / "all")
+        return out / "all"
+
+    def verdict(run: Path) -> str:
+        return judge(run, parse_rules("epsilon > 4")).verdict.value
+
+    person = PerPerson(k=2, counted="records", epsilon=9.0, delta=1e-5, method="group privacy")
+    weak = merged(claimed(3.0, per_person=person), claimed(5.0, delta=1e-6, per_person=person))
+    claim = load(weak).run.guarantee
+    assert claim is not None
+    assert (claim.epsilon, claim.delta, claim.binding) == (5.0, 1e-5, math.inf)
+    assert "guarantee" not in load(weak).run.not_handed_over
+    assert verdict(weak) == "violated"
+    assert "epsilon 5 at delta 1e-05" in annex(cleaned(load(weak)))
+    row = row_of(load(weak), "weak")
+    assert (row.epsilon, row.defences) == (5.0, "not handed over (dp-sgd is promised)")
+    assert verdict(merged(claimed(3.0), claimed(2.0))) == "safe"
+    endless = load(merged(claimed(3.0), claimed(None))).run.guarantee
+    assert endless is not None
+    assert endless.epsilon is None
+    for other in (None, claimed(3.0, unit="user"), claimed(3.0, against="clients")):
+        unlike = merged(claimed(3.0), other)
+        run = load(unlike).run
+        assert (run.guarantee, "guarantee" in run.not_handed_over) == (None, True)
+        assert verdict(unlike) == "undecided"
+        shown = annex(cleaned(load(unlike)))
+        assert "is claimed for this training" not in shown
+        assert "has no defence" not in shown
+    none = merged(None, None)
+    assert "guarantee" not in load(none).run.not_handed_over
+    assert verdict(none) == "violated"
+    assert "is claimed for this training" in annex(cleaned(load(none)))
+    assert row_of(load(none), "none").defences == "not handed over"
+    assert "has no defence" not in annex(cleaned(load(none)))
+
+
+def test_a_model_that_has_not_learnt_is_told_by_the_consortium_too(pooled: Path, tmp_path: Path) -> None:
+    found = load(pooled)
+    said = [words(warning("model-not-learnt", right=right, commonest=0.5)) for right in (0.4, 0.4, 0.45)]
+    folders = []
+    for party, why in zip(found.run.parties, [*said, ""], strict=True):
+        shutil.copytree(pooled, run := tmp_path / f"run-{party.name}")
+        save(replace(found, useless=why), run)
+        hand_over(run, folder := tmp_path / party.name, party.name)
+        folders.append(folder)
+    merged, _ = merge(folders, "x")
+    assert merged.useless == f"{said[0]} {said[2]}"
+    assert redacted(merged).useless == merged.useless
+    assert merge(folders[3:], "x")[0].useless == ""
 
 
 def test_no_name_is_handed_over(pooled: Path, tmp_path: Path) -> None:

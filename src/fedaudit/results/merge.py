@@ -32,8 +32,9 @@ from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import write_atomically
+from fedaudit.privacy.statement import Statement, weakest
 from fedaudit.questions import MINUS, of_membership
-from fedaudit.results.document import SCORES, DataInfo, Document, PartyInfo, RunInfo, load
+from fedaudit.results.document import SCORES, DataInfo, Document, NotHandedOver, PartyInfo, RunInfo, load
 from fedaudit.results.schema import UnreadableError, as_text, read_file
 from fedaudit.results.scores import Scores, absent_of, blocks_of, load_scores, read_scores, save_scores
 from fedaudit.stats import Block, auc_difference, needed_for_value, roc_curve, tpr_difference
@@ -55,6 +56,7 @@ Rate = Annotated[Number, Field(gt=0, lt=1)]
 KEPT_BACK = (
     "records", "ids of records and of people", "models and updates", "signals of single rounds", "exposed records",
 )  # fmt: skip
+ABSENT: Sequence[NotHandedOver] = ("settings", "groups", "cells", "accuracy", "costs", "duration")
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class Manifest:
     primary: Mapping[VantageName, str]
     ending: Ending
     doubts: Annotated[Many[str], Field(description="why the site's risk may exceed what was found there")] = ()
+    useless: Annotated[str, Field(description="why the site's model itself is worth nothing; empty if it is not")] = ""
+    guarantee: Annotated[Statement | None, Field(description="what the site's training promises")] = None
     candidates: Count
     kept_back: Many[str] = KEPT_BACK
     files: Mapping[str, str] = field(default_factory=dict)  # checksums
@@ -142,6 +146,8 @@ def hand_over(run: Path, out: Path, party: str | None = None, ranks: bool = Fals
         primary={headline.vantage: headline.fixed for headline in document.headlines},
         ending=document.run.ending,
         doubts=_doubts(document),
+        useless=document.useless,
+        guarantee=document.run.guarantee,
         candidates=candidates,
         files={SCORES: checksum_of(out / SCORES)},
     )
@@ -286,6 +292,7 @@ def merge(folders: Sequence[Path], name: str) -> tuple[Document, Scores]:
         notices=all_words(told),
         told=(*warned, *told),
         glossary={one.attack: ATTACKS.explained(one.attack) for one in asked},
+        useless=" ".join(dict.fromkeys(site.manifest.useless for site in sites if site.manifest.useless)),
         understates=[f"{site.folder.name}: {doubt}" for site in sites for doubt in site.manifest.doubts]
         + all_words(told[1:]),
     )
@@ -389,7 +396,9 @@ def _beside(
 
 def _info(sites: Sequence[Site], name: str) -> RunInfo:
     manifests = [site.manifest for site in sites]
-    people = [m.data.subjects for m in manifests]
+    people, claims = [m.data.subjects for m in manifests], [m.guarantee for m in manifests]
+    claim = weakest(claims)
+    absent: Sequence[NotHandedOver] = [*ABSENT, "guarantee"] if claim is None and any(claims) else ABSENT
     data = replace(
         manifests[0].data,
         name=" + ".join(dict.fromkeys(m.data.name for m in manifests)),
@@ -412,5 +421,6 @@ def _info(sites: Sequence[Site], name: str) -> RunInfo:
         seconds=0.0,
         data=data,
         parties=[party for m in manifests for party in m.parties],
-        guarantee=None,
+        guarantee=claim,
+        not_handed_over=absent,
     )
