@@ -20,10 +20,11 @@ from fedaudit.report.answers import answers, untested
 from fedaudit.report.evidence import ANNEX, NO_RECONSTRUCTION, OF_RUN, PAGE, SUMS, annex, sources, write_pack
 from fedaudit.report.formats import junit
 from fedaudit.report.opened import OpenedRun
+from fedaudit.report.remarks import ranked
 from fedaudit.report.sections import limits
 from fedaudit.report.taken import readings
 from fedaudit.report.values import Results, cleaned
-from fedaudit.report.words import findings, verdict
+from fedaudit.report.words import findings, preface, verdict
 from fedaudit.results.document import RESULTS, Document, PartyInfo, save
 from fedaudit.stats.wording import count, full_text
 from fedaudit.trace.store import RUN, Store
@@ -183,6 +184,15 @@ def test_a_site_that_stands_out_as_a_group_is_said_to_stand_out() -> None:
     whole = document()
     assert site(replace(whole, groups=group_of(whole, "party-2"))).startswith("party-2 stands out")
     assert NO_SITE not in site(replace(whole, groups=group_of(whole, "somewhere")))
+
+
+def test_whom_no_figure_is_about_is_said_before_the_findings() -> None:
+    """Of 697 people 614 had a single record. The annex named 697, and nothing said that 83 were asked about."""
+    told = notice("single-record", people=614, of=697, sessions=False, fresh=0.5)
+    results = cleaned(document().noting(told))
+    assert preface(results)[0] == verdict(results)[0] == words(told)
+    assert "614 of 697 people have a single record" in annex(results).split('"finding ')[0].replace("\u00a0", " ")
+    assert [remark for remark, on_the_page in ranked(results) if not on_the_page][-1] == words(told)
 
 
 def test_a_group_that_stands_out_is_counted_once_and_never_denied() -> None:

@@ -1,6 +1,7 @@
 """Four sites hand over what they found, without names; what comes of it is the pooled audit, to the last digit."""
 
 import json
+import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,11 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedaudit.errors import FedauditError
+from fedaudit.privacy.statement import PerPerson, Process, Spent, Statement
+from fedaudit.report.evidence import annex
+from fedaudit.report.values import cleaned
 from fedaudit.results import merge as merging
+from fedaudit.results.compare import row_of
 from fedaudit.results.document import load, save
-from fedaudit.results.merge import MANIFEST, Manifest, RunAttack, hand_over, merge, read_site
+from fedaudit.results.gate import judge, parse_rules
+from fedaudit.results.merge import MANIFEST, Manifest, RunAttack, hand_over, merge, parts, read_site
+from fedaudit.results.redaction import redacted
 from fedaudit.results.schema import as_text, plain, read_file
-from fedaudit.results.scores import blocks_of, load_scores
+from fedaudit.results.scores import blocks_of, load_scores, save_scores
 from fedaudit.stats import Block
 from fedaudit.types import AuditResult, Estimate, warning
 from fedaudit.words import all_words, words
@@ -131,6 +138,121 @@ def test_thresholds_from_records_of_another_kind_are_told_as_in_a_run(
     assert {one.data["attack"] for one in told} == set(json.loads(ATTACKS))
     assert all(entry.told for entry in merged.results if entry.estimates["tpr@0.1"].doubt)
     assert {entry.party for entry in merged.results if entry.told} == {None, *(p.name for p in merged.run.parties)}
+
+
+@pytest.mark.parametrize("gone", ["loss", "fta-confidence"])
+def test_a_site_without_a_finite_score_of_an_attack_hands_over_the_others(
+    gone: str, pooled: Path, tmp_path: Path
+) -> None:
+    """It took part too seldom, say: what `hand_over` writes, `merge` reads."""
+    run = tmp_path / "run"
+    shutil.copytree(pooled, run)
+    stored = load_scores(run)
+    assert stored is not None
+    first = load(run).run.parties[0].name
+    nothing = (stored["party"] == first) & (stored["attack"] == gone) & (stored["model"] == "local")
+    save_scores(parts({**stored, "score": np.where(nothing, np.nan, stored["score"])}), run)
+    folders = sites(run, tmp_path / "out")
+    assert (gone, "local") not in {(one.attack, one.model) for one in read_site(folders[0]).manifest.asked}
+    merged, _ = merge(folders, "x")
+    assert [told.data["attacks"] for told in merged.told if told.code == "merged-without"] == [[f"{gone} (local)"]]
+    assert merged.headlines
+
+
+def test_each_site_counts_its_own_records_and_people(pooled: Path, tmp_path: Path) -> None:
+    """A person has two records here, and each party a quarter of all people."""
+    folders, whole = sites(pooled, tmp_path), load(pooled).run.data
+    handed = [read_site(folder).manifest.data for folder in folders]
+    merged, _ = merge(folders, "x")
+    assert whole.subjects is not None
+    assert merged.run.data.subjects == sum(each.subjects or 0 for each in handed) <= whole.subjects
+    assert merged.run.data.records == sum(each.records for each in handed) <= whole.records
+    assert merged.run.data.records / (merged.run.data.subjects or 1) == pytest.approx(2, abs=0.5)
+
+
+def claimed(epsilon: float | None, **changes: Any) -> Statement:
+    process = Process("record", 1.0, 1, "poisson", 0.1)
+    found = Statement(
+        unit="record",
+        epsilon=epsilon,
+        delta=1e-5,
+        adjacency="add-remove",
+        accountant="prv",
+        scope="all rounds",
+        epsilon_one_round=None,
+        epsilon_rdp=None,
+        defence="dp-sgd",
+        against="everybody",
+        process=process,
+        curve=Spent([], []),
+    )
+    return replace(found, **changes)
+
+
+def test_the_weakest_promise_of_the_sites_is_that_of_the_consortium(pooled: Path, tmp_path: Path) -> None:
+    """It is in the annex, the gate and the comparison; where sites promise different things, or some nothing, none of
+    these says that there is no promise."""
+
+    def merged(*claims: Statement | None) -> Path:
+        out = tmp_path / str(len(list(tmp_path.iterdir())))
+        for claim, party in zip(claims, load(pooled).run.parties, strict=False):
+            run = out / f"run-{party.name}"
+            shutil.copytree(pooled, run)
+            found = load(run)
+            save(replace(found, run=replace(found.run, guarantee=claim)), run)
+            hand_over(run, out / party.name, party.name)
+        document, scores = merge([out / party.name for party in load(pooled).run.parties[: len(claims)]], "all")
+        (out / "all").mkdir()
+        save_scores(parts(scores), out / "all")
+        save(document, out / "all")
+        return out / "all"
+
+    def verdict(run: Path) -> str:
+        return judge(run, parse_rules("epsilon > 4")).verdict.value
+
+    person = PerPerson(k=2, counted="records", epsilon=9.0, delta=1e-5, method="group privacy")
+    weak = merged(claimed(3.0, per_person=person), claimed(5.0, delta=1e-6, per_person=person))
+    claim = load(weak).run.guarantee
+    assert claim is not None
+    assert (claim.epsilon, claim.delta, claim.binding) == (5.0, 1e-5, math.inf)
+    assert "guarantee" not in load(weak).run.not_handed_over
+    assert verdict(weak) == "violated"
+    assert "epsilon 5 at delta 1e-05" in annex(cleaned(load(weak)))
+    row = row_of(load(weak), "weak")
+    assert (row.epsilon, row.defences) == (5.0, "not handed over (dp-sgd is promised)")
+    assert verdict(merged(claimed(3.0), claimed(2.0))) == "safe"
+    endless = load(merged(claimed(3.0), claimed(None))).run.guarantee
+    assert endless is not None
+    assert endless.epsilon is None
+    for other in (None, claimed(3.0, unit="user"), claimed(3.0, against="clients")):
+        unlike = merged(claimed(3.0), other)
+        run = load(unlike).run
+        assert (run.guarantee, "guarantee" in run.not_handed_over) == (None, True)
+        assert verdict(unlike) == "undecided"
+        shown = annex(cleaned(load(unlike)))
+        assert "is claimed for this training" not in shown
+        assert "has no defence" not in shown
+    none = merged(None, None)
+    assert "guarantee" not in load(none).run.not_handed_over
+    assert verdict(none) == "violated"
+    assert "is claimed for this training" in annex(cleaned(load(none)))
+    assert row_of(load(none), "none").defences == "not handed over"
+    assert "has no defence" not in annex(cleaned(load(none)))
+
+
+def test_a_model_that_has_not_learnt_is_told_by_the_consortium_too(pooled: Path, tmp_path: Path) -> None:
+    found = load(pooled)
+    said = [words(warning("model-not-learnt", right=right, commonest=0.5)) for right in (0.4, 0.4, 0.45)]
+    folders = []
+    for party, why in zip(found.run.parties, [*said, ""], strict=True):
+        shutil.copytree(pooled, run := tmp_path / f"run-{party.name}")
+        save(replace(found, useless=why), run)
+        hand_over(run, folder := tmp_path / party.name, party.name)
+        folders.append(folder)
+    merged, _ = merge(folders, "x")
+    assert merged.useless == f"{said[0]} {said[2]}"
+    assert redacted(merged).useless == merged.useless
+    assert merge(folders[3:], "x")[0].useless == ""
 
 
 def test_no_name_is_handed_over(pooled: Path, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """What a run promises and states about privacy. `accounting` computes it; these types need no scipy."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -12,6 +13,7 @@ from fedaudit.types.stored import Many, Number, OrNull, Positive, Whole, if_any,
 
 LEAST_NOISE, MOST_NOISE = 1e-6, 1e100  # beyond these, accountants lose their digits
 
+ELSEWHERE = "it is not known whose records lie at other sites, too"
 Sampler = Literal["poisson", "shuffled", "full"]
 
 
@@ -147,3 +149,27 @@ class Statement:
         if self.per_person is None:
             return self.epsilon
         return math.inf if self.per_person.epsilon is None else self.per_person.epsilon
+
+
+def weakest(claims: Sequence[Statement | None]) -> Statement | None:
+    """What all of these trainings promise; None unless all promise the same units the same kind of protection."""
+    told = [{_kind(each): each for each in (claim, *claim.further)} if claim else {} for claim in claims]
+    if not told or any(each.keys() != told[0].keys() for each in told):
+        return None
+    found = [_weakest([each[kind] for each in told]) for kind in told[0]]
+    return replace(found[0], further=found[1:]) if found else None
+
+
+def _kind(claim: Statement) -> tuple[str | None, str | None, str, str]:
+    return claim.unit, claim.adjacency, claim.against, claim.defence
+
+
+def _weakest(claims: Sequence[Statement]) -> Statement:
+    """The largest epsilon, at the largest delta. A person may have records in several of the trainings."""
+    found = max(claims, key=lambda claim: math.inf if claim.epsilon is None else claim.epsilon)
+    delta = max(claim.delta for claim in claims)
+    problems = tuple(dict.fromkeys(problem for claim in claims for problem in claim.problems))
+    persons = [claim.per_person for claim in claims if claim.per_person]
+    most = max(persons, key=lambda person: person.k, default=None)
+    person = most and replace(most, epsilon=None, delta=delta, reason=ELSEWHERE)
+    return replace(found, delta=delta, problems=problems, per_person=person, further=())

@@ -118,12 +118,18 @@ def _attack(results: Results, found: Sequence[Finding]) -> str:
     )
 
 
+def unclaimed(results: Results) -> str:
+    """Why these results state no promise."""
+    if "guarantee" in results.run.not_handed_over:
+        return "It is not known: the sites promise different things, or some promise nothing."
+    return "No differential privacy is claimed for this training."
+
+
 def _epsilon(results: Results) -> str:
     claim = results.run.guarantee
     if claim is None:
-        return (
-            "No differential privacy is claimed for this training, so that no epsilon holds, for a person or a record."
-        )
+        known = "guarantee" not in results.run.not_handed_over
+        return unclaimed(results) + known * " No epsilon holds, for a person or a record."
     figure = "no finite epsilon" if claim.epsilon is None else f"epsilon {claim.epsilon:.4g} at delta {claim.delta:.3g}"
     if claim.per_person is not None:
         told = f"per person, {claim.per_person.text}"

@@ -17,7 +17,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.files import LOCK, write_atomically
 from fedaudit.questions import metric, of
 from fedaudit.report import html, taken, words
-from fedaudit.report.answers import answers, auditor_of, untested, who
+from fedaudit.report.answers import answers, auditor_of, unclaimed, untested, who
 from fedaudit.report.sections import facts, holds, limits
 from fedaudit.report.shapes import Table
 from fedaudit.report.values import Results, cleaned
@@ -220,7 +220,12 @@ def _sizes(looked: Looked) -> str:
 
 def _measures(looked: Looked) -> Demand:
     asked = "measures taken while training to reduce the likelihood of identification"
-    config = looked.results.run.config
+    run = looked.results.run
+    config, claim = run.config, run.guarantee
+    if "settings" in run.not_handed_over:
+        told = f"They promise differential privacy by {claim.defence}." if claim else unclaimed(looked.results)
+        answer = f"The configurations of the sites were not handed over. {told}"
+        return Demand(asked, "stated" if claim else "not stated", answer, "run.guarantee")
     defences = [str(d.get("name")) for d in config.get("defences", ()) if isinstance(d, dict)]
     federation = config.get("federation")
     masked = isinstance(federation, dict) and federation.get("secagg") is True
@@ -275,13 +280,10 @@ def _knowledge(looked: Looked) -> Demand:
     )
 
 
-NO_CLAIM = "No differential privacy is claimed for this training."
-
-
 def _unit(looked: Looked) -> Demand:
     claim = looked.results.run.guarantee
     if claim is None:
-        return Demand("unit of privacy", "not stated", NO_CLAIM, "run.guarantee")
+        return Demand("unit of privacy", "not stated", unclaimed(looked.results), "run.guarantee")
     person = f" Per person: {claim.per_person.text}." if claim.per_person else ""
     return Demand(
         "unit of privacy", "stated", f"Each {claim.unit}.{person}", "run.guarantee.unit, run.guarantee.per_person"
@@ -292,7 +294,12 @@ def _adjacency(looked: Looked) -> Demand:
     claim = looked.results.run.guarantee
     asked = "which data sets are neighbours (unbounded or bounded)"
     if claim is None or claim.adjacency is None:
-        return Demand(asked, "not stated", NO_CLAIM if claim is None else "The claim does not say.", "run.guarantee")
+        return Demand(
+            asked,
+            "not stated",
+            unclaimed(looked.results) if claim is None else "The claim does not say.",
+            "run.guarantee",
+        )
     kind = {"add-remove": "a unit is added or taken out (unbounded)", "replace": "a unit is replaced (bounded)"}
     return Demand(asked, "stated", f"{kind[claim.adjacency].capitalize()}.", "run.guarantee.adjacency")
 
@@ -300,9 +307,11 @@ def _adjacency(looked: Looked) -> Demand:
 def _parameters(looked: Looked) -> Demand:
     claim = looked.results.run.guarantee
     if claim is None:
-        return Demand("epsilon and delta", "not stated", NO_CLAIM, "run.guarantee")
+        return Demand("epsilon and delta", "not stated", unclaimed(looked.results), "run.guarantee")
     epsilon = "no finite epsilon" if claim.epsilon is None else f"epsilon {claim.epsilon:.4g}"
     answer = f"{epsilon[0].upper()}{epsilon[1:]} at delta {claim.delta:.3g}, by {claim.accountant}; {claim.scope}."
+    if looked.results.run.not_handed_over:
+        answer += " It is the weakest of what the sites handed over."
     return Demand("epsilon and delta", "stated", answer, "run.guarantee.epsilon, .delta, .accountant")
 
 
@@ -310,7 +319,7 @@ def _trust(looked: Looked) -> Demand:
     claim = looked.results.run.guarantee
     asked = "trust model: whom the guarantee holds against"
     if claim is None:
-        return Demand(asked, "not stated", NO_CLAIM, "run.guarantee")
+        return Demand(asked, "not stated", unclaimed(looked.results), "run.guarantee")
     return Demand(
         asked,
         "stated",
@@ -486,8 +495,7 @@ def _rests(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
 
 def _told(results: Results, *codes: str) -> list[str]:
     """What was said under these codes."""
-    said = zip(results.all_told(), [*results.warnings, *results.notices], strict=True)
-    return [sentence for one, sentence in said if one.code in codes]
+    return [said for one, said in results.said() if one.code in codes]
 
 
 def _units(results: Results) -> str:

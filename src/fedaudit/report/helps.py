@@ -124,7 +124,8 @@ def _differential_privacy(results: Results, found: list[Finding], name: str | No
     fpr = fpr_of(name or "") or 0.01
     claim = results.run.guarantee
     if claim is None:
-        if not any(f.tone in ("found", "weak") for f in found):
+        unknown = "guarantee" in results.run.not_handed_over
+        if unknown or not any(f.tone in ("found", "weak") for f in found):
             return None
         delta = 1e-5
         bounds = ", ".join(f"{share(allowed(eps, delta, fpr))} at epsilon {eps:g}" for eps in (0.5, 1.0, 2.0))

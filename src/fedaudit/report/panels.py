@@ -105,10 +105,11 @@ def groups(results: Results, name: str | None) -> Panel | None:
     tables, folded = [], []
     for place in dict.fromkeys((one.vantage, one.model, one.attack) for one in found.results):
         mine = [one for one in found.results if (one.vantage, one.model, one.attack) == place]
-        ordered = sorted(mine, key=lambda one: (not one.stands_out, -(one.beyond[key or "auc"].low or -9.0)))
+        own = key if all(key in one.inside for one in mine) else None  # small parties have AUCs alone
+        ordered = sorted(mine, key=lambda one: (not one.stands_out, -(one.beyond[own or "auc"].low or -9.0)))
         title = f"{adversary(place[0]).title}, {place[1]} models, by {place[2]}"
-        tables.append((title, _of_groups(ordered, key, people)))
-        folded.append((f"Beside everybody else: {title[0].lower()}{title[1:]}", _beside_others(ordered, key, people)))
+        tables.append((title, _of_groups(ordered, own, people)))
+        folded.append((f"Beside everybody else: {title[0].lower()}{title[1:]}", _beside_others(ordered, own, people)))
     gone = dict.fromkeys(without(e) for one in found.results for e in one.beyond.values() if e.missing)
     small = [group_title(group, people) for group in found.too_small]
     many = [group.attribute or "class" for group in found.too_many]

@@ -126,8 +126,7 @@ def of_questions(results: Results) -> list[PageSection]:
 def other_notices(results: Results) -> list[str]:
     """Those that no question shows in a section of its own."""
     codes = {code for question in every().values() for code in question.shown}
-    told = results.all_told()[len(results.warnings) :]
-    return [said for one, said in zip(told, results.notices, strict=True) if one.code not in codes]
+    return [said for one, said in results.said() if one.code not in codes]
 
 
 def _figures(name: str, est: Estimate) -> list[str]:

@@ -197,7 +197,7 @@ LEADS, FOLLOWS = ("unmix", "subject-unmix"), ("matched-filter", "subject-matched
 def not_run(results: Results) -> list[str]:
     """Strong attacks that cost too much to be run unasked, with their price; and unmix, which `plan` recommends, where
     nobody tried it."""
-    dear = [words(one) for one in results.all_told() if one.code == "attacks-dear"]
+    dear = [words(one) for one in results.all_told() if one.code in ("attacks-dear", "unmix-not-run")]
     audit = results.run.config.get("audit")
     by_name = isinstance(audit, Mapping) and audit.get("attacks")
     tried = {entry.attack for entry in pooled(results)} | {one.attack for one in results.failed}
@@ -252,6 +252,9 @@ def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
     return [*(one.line for one in readings(results)), *figures]
 
 
+NOT_ASKED_ABOUT = ("single-record",)  # whom no figure is about
+
+
 def preface(results: Results) -> list[str]:
     """Sentences that come before any finding."""
     parts = withheld_updates(results.run.withheld)
@@ -263,6 +266,7 @@ def preface(results: Results) -> list[str]:
         parts.append("This run was not audited. The warnings say why; nothing can be said about what it gives away.")
     elif ending != "complete":
         parts.append(f"This run was {results.run.status}; the following describes only {leaked}.")
+    parts += [words(one) for one in results.all_told() if one.code in NOT_ASKED_ABOUT]
     if sets_differ(results):
         est = blind_auc(results.results)
         parts.append(
@@ -438,10 +442,10 @@ def spread(results: Results) -> list[str]:
     together = {own.vantage: own.estimates for own in results.run.over_runs}
     lines = []
     for quoted in quoted_figures(results.headlines) if len(runs) > 1 else ():
-        headline, name = quoted.headline, quoted.name
-        found = [h for run in runs for h in run.headlines if h.vantage == headline.vantage]
+        headline, whose, name = quoted.headline, quoted.whose, quoted.name
+        found = [h for run in runs for h in run.headlines if h.vantage == whose.vantage]
         values = ", ".join(full_text(name, h.estimates.get(name)) for h in found)
-        mean = together.get(headline.vantage, {}).get(name)
+        mean = together.get(whose.vantage, {}).get(name)
         over = "" if value_of(mean) is None else f"; mean over runs {full_text(name, mean)}, {confidence(mean)}"
         mixed = several_kinds(found)
         over += f"; {mixed}" if mixed else ""

@@ -21,7 +21,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.privacy.statement import PerPerson
 from fedaudit.questions import metric as described
 from fedaudit.questions import of_membership
-from fedaudit.results.document import Document, load, results_file
+from fedaudit.results.document import Document, RunInfo, load, results_file
 from fedaudit.results.gate import sees
 from fedaudit.results.scores import Scores, blocks_of, load_scores
 from fedaudit.stats import Block, auc, auc_difference, tpr_at_fpr, tpr_difference
@@ -151,8 +151,8 @@ def _names(directories: Sequence[Path]) -> list[str]:
 
 
 def row_of(document: Document, name: str, metric: str = RISK) -> ComparedRun:
-    run = document.run
     """What the report quotes of a run (`stats.strongest.quoted_figures`), by one metric for all runs."""
+    run = document.run
     quoted, gravest = quoted_figures(document.headlines), leading(document.headlines)
     doubted = [one.headline.vantage for one in quoted if hides_risk(document, one.headline, metric)]
     sure = [one for one in quoted if one.headline.vantage not in doubted]
@@ -162,7 +162,7 @@ def row_of(document: Document, name: str, metric: str = RISK) -> ComparedRun:
     epsilon = claim.epsilon if claim else None
     return ComparedRun(
         run=name,
-        defences=_defences(run.config),
+        defences=_defences(run),
         accuracy=_span(document.accuracy),
         risk=risk,
         whose=_whose(gravest, metric) if gravest and risk else "",
@@ -203,13 +203,13 @@ def _better(a: ComparedRun, b: ComparedRun) -> bool:
     if not (a.accuracy and b.accuracy and a.risk and b.risk):
         return False
     more, less = a.accuracy.value - b.accuracy.value, b.risk.value - a.risk.value
-    if _severity(a) > _severity(b):  # by another figure than the one that is compared
-        return False
+    if a.grades and b.grades and _severity(a) > _severity(b):  # by another figure than the one that is compared;
+        return False  # a mean over runs has no grade
     return more >= 0 and less >= 0 and (more > 0 or less > 0)
 
 
 def _severity(row: ComparedRun) -> int:
-    return max((SEVERITY[grade] for grade in row.grades.values()), default=0)
+    return max(SEVERITY[grade] for grade in row.grades.values())
 
 
 def _span(estimate: Estimate | None) -> Span | None:
@@ -218,9 +218,12 @@ def _span(estimate: Estimate | None) -> Span | None:
     return Span(estimate.value, estimate.low, estimate.high)
 
 
-def _defences(config: Mapping[str, Any]) -> str:
+def _defences(run: RunInfo) -> str:
+    if "settings" in run.not_handed_over:
+        promised = f" ({run.guarantee.defence} is promised)" if run.guarantee else ""
+        return f"not handed over{promised}"
     named = []
-    for defence in config.get("defences", ()):
+    for defence in run.config.get("defences", ()):
         told = ", ".join(f"{key} {value:g}" for key, value in defence.items() if isinstance(value, float | int))
         named.append(f"{defence['name']}({told})")
     return " | ".join(named) or "none"

@@ -129,6 +129,9 @@ class AttackOverRuns:
     largest: Mapping[str, Number]
 
 
+NotHandedOver = Literal["settings", "guarantee", "groups", "cells", "accuracy", "costs", "duration"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunInfo:
     """What is needed to assess an audit and to repeat it."""
@@ -165,6 +168,13 @@ class RunInfo:
     withheld: Annotated[Many[Withheld], if_any("what a party that audits itself did not send")] = ()
     ended: Annotated[Ending | None, if_known("how it ended; recorded: seen in part")] = None
     selftest: Annotated[SelfTest | None, if_known("of these versions, where the run was made")] = None
+
+    not_handed_over: Annotated[
+        Many[NotHandedOver],
+        if_any(
+            "what the sites of a merged run kept; guarantee: they promise different things, or some promise nothing"
+        ),
+    ] = ()
 
     @property
     def ending(self) -> Ending:
@@ -289,6 +299,10 @@ class Document:
             return self.told
         warnings = [former.notice(sentence, "warning") for sentence in self.warnings]
         return [*warnings, *(former.notice(sentence, "notice") for sentence in self.notices)]
+
+    def said(self) -> list[tuple[Notice, str]]:
+        """Each of `notices`: its code with its data, and its sentence."""
+        return list(zip(self.all_told()[len(self.warnings) :], self.notices, strict=True))
 
     def to_json(self) -> dict[str, Any]:
         """What results.json holds: JSON values only, without NaN or infinity."""

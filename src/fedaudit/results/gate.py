@@ -371,6 +371,8 @@ def _of_the_run(rule: Rule, document: Document, doubts: Doubts, joined: int) -> 
     """Of the run as a whole: its accuracy, or each epsilon that it claims. `joined`: the conditions of the rule."""
     if rule.metric == ACCURACY:
         estimate = document.accuracy
+        if "accuracy" in document.run.not_handed_over:
+            return [Judged(rule, *NOWHERE, note="the sites did not hand over the accuracy of the model")]
         if estimate is None or estimate.value is None:
             why = (estimate.reason if estimate else None) or "this run has no accuracy (a regression has none)"
             return [Judged(rule, *NOWHERE, note=why)]
@@ -382,6 +384,9 @@ def _of_the_run(rule: Rule, document: Document, doubts: Doubts, joined: int) -> 
     if rule.metric != EPSILON:
         return []
     claim = document.run.guarantee
+    if "guarantee" in document.run.not_handed_over:
+        why = "what the sites promise differs, or some promise nothing: no epsilon is known that holds for all"
+        return [Judged(rule, *NOWHERE, note=why)]
     if claim is None:
         why = "this run claims no differential privacy, so that its epsilon has no limit"
         return [Judged(rule, *NOWHERE, verdict=Decision.VIOLATED, note=why)]

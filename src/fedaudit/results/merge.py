@@ -32,8 +32,9 @@ from fedaudit.config.attack_registry import ATTACKS
 from fedaudit.config.schema import DEFAULT_FPR
 from fedaudit.errors import REFUSED, FedauditError
 from fedaudit.files import write_atomically
+from fedaudit.privacy.statement import Statement, weakest
 from fedaudit.questions import MINUS, of_membership
-from fedaudit.results.document import SCORES, DataInfo, Document, PartyInfo, RunInfo, load
+from fedaudit.results.document import SCORES, DataInfo, Document, NotHandedOver, PartyInfo, RunInfo, load
 from fedaudit.results.schema import UnreadableError, as_text, read_file
 from fedaudit.results.scores import Scores, absent_of, blocks_of, load_scores, read_scores, save_scores
 from fedaudit.stats import Block, auc_difference, needed_for_value, roc_curve, tpr_difference
@@ -55,6 +56,7 @@ Rate = Annotated[Number, Field(gt=0, lt=1)]
 KEPT_BACK = (
     "records", "ids of records and of people", "models and updates", "signals of single rounds", "exposed records",
 )  # fmt: skip
+ABSENT: Sequence[NotHandedOver] = ("settings", "groups", "cells", "accuracy", "costs", "duration")
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,14 @@ class Manifest:
     confidence: Rate
     fprs: Many[Rate]
     rounds: Count
-    data: DataInfo
+    data: Annotated[DataInfo, Field(description="what is handed over; of people, how many records is not")]
     parties: Many[PartyInfo]
     asked: Many[RunAttack]
     primary: Mapping[VantageName, str]
     ending: Ending
     doubts: Annotated[Many[str], Field(description="why the site's risk may exceed what was found there")] = ()
+    useless: Annotated[str, Field(description="why the site's model itself is worth nothing; empty if it is not")] = ""
+    guarantee: Annotated[Statement | None, Field(description="what the site's training promises")] = None
     candidates: Count
     kept_back: Many[str] = KEPT_BACK
     files: Mapping[str, str] = field(default_factory=dict)  # checksums
@@ -105,10 +109,11 @@ def hand_over(run: Path, out: Path, party: str | None = None, ranks: bool = Fals
     if ranks:
         kept &= stored["model"] == "local"
     entries = [entry for entry in document.results if entry.party is None and of_membership(entry)]
+    told = kept & np.isfinite(stored["score"])  # a party may have taken part too seldom for an attack
     asked = [
         RunAttack(entry.attack, entry.vantage, entry.model)
         for entry in entries
-        if ((stored["attack"] == entry.attack) & (stored["model"] == entry.model) & kept).any()
+        if ((stored["attack"] == entry.attack) & (stored["model"] == entry.model) & told).any()
     ]
     if not asked:
         what = f"{run} has no score that could be handed over" + " as a rank: ranks are of local models" * ranks
@@ -118,24 +123,32 @@ def hand_over(run: Path, out: Path, party: str | None = None, ranks: bool = Fals
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
         raise FedauditError("not-empty", f"{out} is not empty", "Give a new folder with --out.")
-    handed = _without_names({name: values[kept] for name, values in stored.items()}, ranks)
+    pairs = zip(stored["attack"].tolist(), stored["model"].tolist(), strict=True)
     wanted = {(one.attack, one.model) for one in asked}
-    save_scores([part for part in parts(handed) if (part["attack"], part["model"]) in wanted], out, seal=lambda _: None)
+    kept &= np.fromiter((pair in wanted for pair in pairs), bool, len(kept))
+    handed = _without_names({name: values[kept] for name, values in stored.items()}, ranks)
+    save_scores(parts(handed), out, seal=lambda _: None)
+    candidates, unit = len(np.unique(handed["id"])), entries[0].unit
+    whose = handed.get("id" if unit == "subject" else "subject")
+    people = None if whose is None else len(np.unique(whose))
+    data = replace(document.run.data, records=0 if unit == "subject" else candidates, subjects=people)
     manifest = Manifest(
         kind="ranks" if ranks else "scores",
         fedaudit=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        unit=entries[0].unit,
+        unit=unit,
         confidence=first.confidence,
         fprs=sorted(rates),
         rounds=document.run.rounds,
-        data=document.run.data,
+        data=data,
         parties=[each for each in document.run.parties if party in (None, each.name)],
         asked=asked,
         primary={headline.vantage: headline.fixed for headline in document.headlines},
         ending=document.run.ending,
         doubts=_doubts(document),
-        candidates=len(np.unique(handed["id"])),
+        useless=document.useless,
+        guarantee=document.run.guarantee,
+        candidates=candidates,
         files={SCORES: checksum_of(out / SCORES)},
     )
     write_atomically(out / MANIFEST, as_text(manifest))
@@ -279,6 +292,7 @@ def merge(folders: Sequence[Path], name: str) -> tuple[Document, Scores]:
         notices=all_words(told),
         told=(*warned, *told),
         glossary={one.attack: ATTACKS.explained(one.attack) for one in asked},
+        useless=" ".join(dict.fromkeys(site.manifest.useless for site in sites if site.manifest.useless)),
         understates=[f"{site.folder.name}: {doubt}" for site in sites for doubt in site.manifest.doubts]
         + all_words(told[1:]),
     )
@@ -382,11 +396,13 @@ def _beside(
 
 def _info(sites: Sequence[Site], name: str) -> RunInfo:
     manifests = [site.manifest for site in sites]
-    people = [m.data.subjects for m in manifests]
+    people, claims = [m.data.subjects for m in manifests], [m.guarantee for m in manifests]
+    claim = weakest(claims)
+    absent: Sequence[NotHandedOver] = [*ABSENT, "guarantee"] if claim is None and any(claims) else ABSENT
     data = replace(
         manifests[0].data,
         name=" + ".join(dict.fromkeys(m.data.name for m in manifests)),
-        records=sum(m.candidates for m in manifests),
+        records=sum(m.data.records for m in manifests),
         subjects=None if None in people else sum(each or 0 for each in people),
     )
     sums = [m.files[SCORES] for m in manifests]
@@ -405,5 +421,6 @@ def _info(sites: Sequence[Site], name: str) -> RunInfo:
         seconds=0.0,
         data=data,
         parties=[party for m in manifests for party in m.parties],
-        guarantee=None,
+        guarantee=claim,
+        not_handed_over=absent,
     )

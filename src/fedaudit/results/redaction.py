@@ -311,6 +311,10 @@ SENTENCES = frozenset(
             for where in ("", " in every party", " in the smallest party")
         ),
         *(
+            f"{few} too few calibration non-members to accuse anybody for certain, so the value cannot exceed #"
+            for few in ("# of # parties have", "there are")
+        ),
+        *(
             f"# of the outsiders{some} are accused where # was asked: the records that set the threshold are not like "
             f"those that are reported on{more}"
             for some in ("", " in # of # parties")
@@ -346,7 +350,10 @@ def _own(text: str) -> bool:
     base, _, rate = text.removesuffix(MINUS).partition("@")
     if text in _own_words() or (base in _own_words() and _is_number(rate)):
         return True
-    return _shape(text) in {*SENTENCES, *map(_shape, map(words, USELESS))}
+    shape = rest = _shape(text)
+    for useless in map(_shape, map(words, USELESS)):  # one for each site, where several were merged
+        rest = rest.replace(useless, "")
+    return shape in SENTENCES or bool(shape and not rest.strip())
 
 
 def _shape(sentence: str) -> str:
