@@ -266,7 +266,7 @@ def preface(results: Results) -> list[str]:
         parts.append("This run was not audited. The warnings say why; nothing can be said about what it gives away.")
     elif ending != "complete":
         parts.append(f"This run was {results.run.status}; the following describes only {leaked}.")
-    parts += [words(one) for one in results.all_told() if one.code in NOT_ASKED_ABOUT]
+    parts += [said for one, said in results.said() if one.code in NOT_ASKED_ABOUT]
     if sets_differ(results):
         est = blind_auc(results.results)
         parts.append(
