@@ -37,6 +37,8 @@ def _site(results: Results) -> str:
             f"{worst.attack} on {worst.model} models tells which is which {share(worst.own)} of the time, elsewhere "
             f"{share(worst.others)} ({apart})."
         )
+    if results.run.not_handed_over:
+        return f"The {count(sites)} sites were not compared when their scores were merged."
     if not any(entry.party for entry in results.results):
         return f"The {count(sites)} sites were not compared: there is no result for a single one."
     return f"No site stands out: none of the {count(sites)} sites is certainly more exposed than the others."
@@ -61,6 +63,8 @@ def _person(results: Results, found: Sequence[Finding]) -> str:
     group = next((f.headline.most_exposed for f in found if f.headline.most_exposed), "")
     if group:
         return f"{told} They are averages. {group}"
+    if "groups" in results.run.not_handed_over:
+        return f"{told} They are averages. What the sites found of groups was not handed over."
     if results.groups is None or not results.groups.looked_at:
         return f"{told} They are averages, and no group was looked at."
     looked_at = count(len(results.groups.looked_at))
@@ -120,5 +124,7 @@ def who(results: Results) -> str:
 
 def untested(results: Results, found: Sequence[Finding]) -> str:
     absent = sections.untested_vantages(results, found)
+    if results.run.not_handed_over:
+        return sections.KEPT + f" Nothing was handed over of what these can do: {absent}." * bool(absent)
     more = f" Nor was it asked what these can do: {absent}." if absent else ""
     return sections.untested_questions(results) + more
