@@ -101,7 +101,7 @@ def found(auditor: Auditor) -> dict[tuple[str, str], AuditResult]:
 
 
 def paid(settings: Config, until: int = ROUNDS) -> dict[tuple[str, str], float]:
-    return {of: result.cost.epochs for of, result in found(watched(settings, until)[0].auditor).items()}
+    return {of: result.cost.epochs or 0.0 for of, result in found(watched(settings, until)[0].auditor).items()}
 
 
 DEAR = ["merlin", "gradient-cosine", "matched-filter", "lira", "inverse-hessian"]

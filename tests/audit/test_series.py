@@ -66,7 +66,7 @@ def test_what_can_only_be_memorised_is_found_out(adversary: str, tmp_path: Path)
         assert recall is not None
         assert accuracy > 0.55, (attack, accuracy)
         assert f1 == pytest.approx(2 * precision * recall / (precision + recall))
-        assert entries[attack, None].cost.epochs > 0
+        assert entries[attack, None].cost.epochs
     assert audit.failed == {}
 
 

@@ -14,17 +14,23 @@ import pytest
 
 from fedaudit.errors import FedauditError
 from fedaudit.privacy.statement import PerPerson, Process, Spent, Statement
-from fedaudit.report.evidence import annex
+from fedaudit.report.answers import answers
+from fedaudit.report.charts import cost
+from fedaudit.report.evidence import annex, sources
+from fedaudit.report.panels import costs
+from fedaudit.report.sections import KEPT, facts, limits, recipe
 from fedaudit.report.values import cleaned
+from fedaudit.report.words import findings, headline_rows
 from fedaudit.results import merge as merging
 from fedaudit.results.compare import row_of
-from fedaudit.results.document import load, save
+from fedaudit.results.document import Document, load, save
 from fedaudit.results.gate import judge, parse_rules
-from fedaudit.results.merge import MANIFEST, Manifest, RunAttack, hand_over, merge, parts, read_site
+from fedaudit.results.merge import ABSENT, MANIFEST, Manifest, RunAttack, hand_over, merge, parts, read_site
 from fedaudit.results.redaction import redacted
 from fedaudit.results.schema import as_text, plain, read_file
 from fedaudit.results.scores import blocks_of, load_scores, save_scores
 from fedaudit.stats import Block
+from fedaudit.stats.wording import NONE
 from fedaudit.types import AuditResult, Estimate, warning
 from fedaudit.words import all_words, words
 from tests.command import fedaudit
@@ -253,6 +259,33 @@ def test_a_model_that_has_not_learnt_is_told_by_the_consortium_too(pooled: Path,
     assert merged.useless == f"{said[0]} {said[2]}"
     assert redacted(merged).useless == merged.useless
     assert merge(folders[3:], "x")[0].useless == ""
+
+
+def test_what_was_not_handed_over_is_no_fact(pooled: Path, tmp_path: Path) -> None:
+    """Cells, groups, costs and tests of the sites: nothing is said of them but that they were not handed over."""
+    merged, _ = merge(sites(pooled, tmp_path), "x")
+    assert {e.cost.epochs for e in merged.results} == {merged.run.seconds} == {None}
+    assert set(merged.run.not_handed_over) == {*ABSENT}
+    results = cleaned(Document.from_json(merged.to_json()))
+    found = findings(results)
+    assert "Took" not in dict(facts(results))
+    assert {row.cost for row in headline_rows(results)} == {NONE}
+    assert (costs(results), cost(results)) == (None, None)
+    told = dict(answers(results, found))
+    assert "were not compared" in told["Which site is concerned most?"]
+    assert "of groups was not handed over" in told["What does it mean for one person?"]
+    assert told["What was not tested?"].startswith(KEPT)
+    assert not {"No blind check", "Not tested", "Vantages not tested"} & dict(limits(results, found)).keys()
+    told_how = recipe(results)
+    assert told_how is not None
+    assert told_how.command == ""  # there is no configuration that `run` takes
+    shown = annex(results)
+    for fact in ("no cell that was filled in", "no group was looked at", "No site stands out"):
+        assert fact not in shown
+    demands = [each for text in sources(results) for each in text.demands]
+    assert {each.status for each in demands if each.answer == KEPT} == {"not handed over"}
+    assert "resistance to attribute inference" in {each.asked for each in demands if each.answer == KEPT}
+    assert not [each for each in demands if "was looked at" in each.answer or "did not try" in each.answer]
 
 
 def test_no_name_is_handed_over(pooled: Path, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def scores(directory: Path) -> dict[tuple[str, ...], float]:
 def costs(document: Document) -> dict[tuple[str, ...], float]:
     """Of attacks that fit nothing: what the run itself said."""
     unfitted = (r for r in document.results if r.attack in ("loss", "fta-confidence"))
-    return {(r.attack, r.model, r.party or ""): r.cost.epochs for r in unfitted}
+    return {(r.attack, r.model, r.party or ""): r.cost.epochs or 0.0 for r in unfitted}
 
 
 def test_results_are_read_and_shown() -> None:

@@ -98,6 +98,8 @@ def _person(results: Results, found: Sequence[Finding]) -> str:
     group = next((f.headline.most_exposed for f in found if f.headline.most_exposed), "")
     if group:
         return f"{told} They are averages. {group}"
+    if "groups" in results.run.not_handed_over:
+        return f"{told} They are averages. What the sites found of groups was not handed over."
     if results.groups is None or not results.groups.looked_at:
         return f"{told} They are averages, and no group was looked at."
     looked_at = count(len(results.groups.looked_at))
@@ -161,5 +163,7 @@ def who(results: Results) -> str:
 
 def untested(results: Results, found: Sequence[Finding]) -> str:
     absent = sections.untested_vantages(results, found)
+    if results.run.not_handed_over:
+        return sections.KEPT + f" Nothing was handed over of what these can do: {absent}." * bool(absent)
     more = f" Nor was it asked what these can do: {absent}." if absent else ""
     return sections.untested_questions(results) + more

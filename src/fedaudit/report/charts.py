@@ -171,8 +171,9 @@ def over_rounds(found: Sequence[Finding], name: str | None) -> list[Figure]:
 
 def cost(results: Results) -> Figure | None:
     """Strength against cost. There is no chart if all attacks cost the same."""
-    entries = [(e, auc) for e in words.pooled(results) if (auc := e.estimates.get("auc")) and auc.value is not None]
-    costs = [e.cost.epochs for e, _ in entries]
+    found = [(e, auc) for e in words.pooled(results) if (auc := e.estimates.get("auc")) and auc.value is not None]
+    entries, costs = [(e, auc) for e, auc in found if e.cost.epochs is not None], list[float]()
+    costs += [epochs for e, _ in entries if (epochs := e.cost.epochs) is not None]
     spans = [(min(own), max(own)) for own in words.costs(results).values()]
     if not entries or max(costs) <= 0 or all(low >= 0.9 * high for low, high in spans):
         return None

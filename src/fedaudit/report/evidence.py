@@ -18,7 +18,7 @@ from fedaudit.files import LOCK, write_atomically
 from fedaudit.questions import metric, of
 from fedaudit.report import html, taken, words
 from fedaudit.report.answers import answers, auditor_of, unclaimed, untested, who
-from fedaudit.report.sections import facts, holds, limits
+from fedaudit.report.sections import KEPT, facts, holds, limits
 from fedaudit.report.shapes import Table
 from fedaudit.report.values import Results, cleaned
 from fedaudit.report.words import Finding, ValueText, adversary
@@ -29,7 +29,7 @@ from fedaudit.stats.wording import NONE, count, fpr_of, full_text, rate
 from fedaudit.toml import written
 from fedaudit.words.headlines import blind_auc
 
-Status = Literal["tested", "tested in part", "not tested", "stated", "not stated"]
+Status = Literal["tested", "tested in part", "not tested", "stated", "not stated", "not handed over"]
 PAGE, ANNEX, CONFIGURATION, VERSIONS = "evidence.html", "dpia-annex.html", "configuration.toml", "versions.json"
 SUMS, OF_RUN = "SHA256SUMS", "run-files.sha256"
 
@@ -103,7 +103,19 @@ def sources(results: Results) -> list[AskingText]:
         "DP": (_unit, _adjacency, _parameters, _trust, _checked_claim),
         "AISVS": (_ensemble, _low_rate, _blind, _subpopulations, _private_training, _served),
     }
-    return [AskingText(*SOURCES[name], [demand(looked) for demand in demands]) for name, demands in rows.items()]
+    return [
+        AskingText(*SOURCES[name], [_as_far_as_known(looked, demand) for demand in demands])
+        for name, demands in rows.items()
+    ]
+
+
+def _as_far_as_known(looked: Looked, demand: Callable[[Looked], Demand]) -> Demand:
+    """What is answered from. Of merged sites, what these results do not hold may have been tested there."""
+    found = demand(looked)
+    here = demand in (_nist_extraction, _served, _low_rate, _ensemble)
+    if found.status != "not tested" or here or not looked.results.run.not_handed_over:
+        return found
+    return replace(found, status="not handed over", answer=KEPT)
 
 
 def _found(looked: Looked) -> str:
@@ -184,7 +196,8 @@ def _means(looked: Looked) -> Demand:
 
 
 def _absent(looked: Looked) -> str:
-    return f"Not tested: {untested(looked.results, looked.found)}"
+    told = untested(looked.results, looked.found)
+    return told if looked.results.run.not_handed_over else f"Not tested: {told}"
 
 
 def _ratio(looked: Looked) -> Demand:
@@ -476,10 +489,9 @@ def _rests(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
     """What a reader must know before quoting a figure."""
     looked = Looked(results, found)
     of_data = _told(results, "cells-filled", "unlabelled")
-    handed_over = "sites" in results.run.config
     none = (
         "What the sites filled in or left out was not handed over."
-        if handed_over
+        if "cells" in results.run.not_handed_over
         else "The results name no cell that was filled in and no row that was left out."
     )
     several = _told(results, "in-several-parties")

@@ -41,7 +41,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
         ("Rounds", count(run.rounds)),
         ("Status", run.status),
         ("Made", run.created.replace("T", " ")[:16]),
-        ("Took", f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"),
+        ("Took", "" if seconds is None else f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"),
     ]
     return [(name, value) for name, value in rows if value]
 
@@ -258,9 +258,12 @@ def untested_vantages(results: Results, found: Sequence[Finding]) -> str:
     return "; ".join(a.title[0].lower() + a.title[1:] for v, a in ADVERSARIES.items() if v not in tested)
 
 
+KEPT = "The sites handed over scores of membership alone. What else they tested is in their own reports."
+
+
 def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
     """What this audit cannot show, or did not test."""
-    repeats = results.run.repeats
+    run, repeats = results.run, results.run.repeats
     runs = (
         "Every interval is conditional on this one training run. Train again and the model, and what it gives away, "
         "will differ; repeats (--repeats) show by how much."
@@ -288,11 +291,12 @@ def limits(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
             f"Non-members here are {words.nonmembers(results)}. Whether a record lies in this party or in another "
             f"one {elsewhere}",
         ),
-        ("Not tested", untested_questions(results)),
+        ("Not handed over", KEPT) if run.not_handed_over else ("Not tested", untested_questions(results)),
     ]
     if absent := untested_vantages(results, found):
-        items.append(("Vantages not tested", f"{absent[0].upper()}{absent[1:]}."))
-    if words.blind(results) is None:
+        title = "Vantages not handed over" if run.not_handed_over else "Vantages not tested"
+        items.append((title, f"{absent[0].upper()}{absent[1:]}."))
+    if words.blind(results) is None and "blind" not in run.not_handed_over:
         items.append(("No blind check", "Whether members and outsiders differ even without the model was not tested."))
     return items
 
@@ -305,8 +309,9 @@ def recipe(results: Results) -> Recipe | None:
         shown.append(("Self-test", words.selftested(results)))
     if not (run.config or run.versions or shown):
         return None
+    repeatable = run.config and not run.not_handed_over
     command = "fedaudit run audit.toml" + (f" --repeats {len(run.repeats)}" if len(run.repeats) > 1 else "")
-    return Recipe(written(run.config), command if run.config else "", shown, list(run.versions.items()))
+    return Recipe(written(run.config), command if repeatable else "", shown, list(run.versions.items()))
 
 
 # ------------------------------------------------------------------ every attack minus the primary one of its vantage

@@ -404,11 +404,14 @@ def costs(results: Results) -> dict[str, list[float]]:
     """What the attacks of each vantage cost, in E per round."""
     found: dict[str, list[float]] = {}
     for entry in pooled(results):
-        found.setdefault(entry.vantage, []).append(entry.cost.epochs)
+        if entry.cost.epochs is not None:
+            found.setdefault(entry.vantage, []).append(entry.cost.epochs)
     return found
 
 
-def cost_text(epochs: float) -> str:
+def cost_text(epochs: float | None) -> str:
+    if epochs is None:
+        return NONE
     return "0" if epochs == 0 else f"{epochs:.2g}" if epochs < 10 else f"{epochs:,.0f}"
 
 

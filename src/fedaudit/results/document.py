@@ -129,7 +129,7 @@ class AttackOverRuns:
     largest: Mapping[str, Number]
 
 
-NotHandedOver = Literal["settings", "guarantee", "groups", "cells", "accuracy", "costs", "duration"]
+NotHandedOver = Literal["settings", "guarantee", "groups", "cells", "blind", "accuracy", "costs", "duration"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,7 @@ class RunInfo:
     seed: Whole
     versions: Mapping[str, str]
     rounds: Count
-    seconds: Number
+    seconds: Annotated[Number | None, Field(description="null where it was not handed over")]
     data: DataInfo
     parties: Many[PartyInfo]
     guarantee: Statement | None

@@ -56,7 +56,7 @@ Rate = Annotated[Number, Field(gt=0, lt=1)]
 KEPT_BACK = (
     "records", "ids of records and of people", "models and updates", "signals of single rounds", "exposed records",
 )  # fmt: skip
-ABSENT: Sequence[NotHandedOver] = ("settings", "groups", "cells", "accuracy", "costs", "duration")
+ABSENT: Sequence[NotHandedOver] = ("settings", "groups", "cells", "blind", "accuracy", "costs", "duration")
 
 
 @dataclass(frozen=True)
@@ -353,7 +353,7 @@ def _pooled(scores: Scores, one: RunAttack, fprs: Sequence[float], confidence: f
 def _judged(scores: Scores, one: RunAttack, manifest: Manifest, asked: Sequence[RunAttack]) -> list[AuditResult]:
     """Pooled with its curve and beside the primary attack, and of each party, as the question of records does."""
     entry = partial(
-        AuditResult, one.attack, one.vantage, one.model, manifest.unit, round=manifest.rounds, cost=Cost(0.0)
+        AuditResult, one.attack, one.vantage, one.model, manifest.unit, round=manifest.rounds, cost=Cost(None)
     )
     question = "subject" if manifest.unit == "subject" else "record"
     blocks = blocks_of(scores, one.attack, one.model)
@@ -418,7 +418,7 @@ def _info(sites: Sequence[Site], name: str) -> RunInfo:
         seed=0,
         versions={},
         rounds=manifests[0].rounds,
-        seconds=0.0,
+        seconds=None,
         data=data,
         parties=[party for m in manifests for party in m.parties],
         guarantee=claim,

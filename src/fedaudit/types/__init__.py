@@ -621,12 +621,11 @@ class Cost:
     """`audit.costs` defines `epochs`."""
 
     epochs: Annotated[
-        Number,
+        Annotated[Number, Field(ge=0)] | None,
         Field(
-            ge=0,
             description="what running this attack alone takes a round, in local epochs on the parties' training "
             "records: every pass and every training that it needs; what it shares with other attacks is charged to "
-            "each of them in full",
+            "each of them in full; null where it was not handed over",
         ),
     ]
     queries: Annotated[
