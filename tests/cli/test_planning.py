@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from fedaudit.cli.commands import app
 from fedaudit.cli.planning import plan, plan_of
 from fedaudit.cli.preparing import plan as command
-from fedaudit.config.schema import load_config, parse
+from fedaudit.config.schema import Config, load_config, parse
 from fedaudit.errors import FedauditError
 from fedaudit.session.prepare import prepare, stage
 from fedaudit.types import Estimate
@@ -205,3 +205,33 @@ def test_a_plan_says_first_who_is_not_asked_about(tmp_path: Path) -> None:
     assert " With 200 people at 2 parties " in first
     everybody = plan_of(stage(parse(config, ("federation.fresh=0",)))).first
     assert everybody.startswith("With 500 people at 2 parties ")
+
+
+@pytest.mark.parametrize("unit", ["subject", "record"])
+def test_a_plan_says_what_a_run_refuses_and_its_advice_is_accepted(unit: str, tmp_path: Path) -> None:
+    """A plan ended well, and its run ended with code 2, because attacks on people are fitted on half of those who set
+    thresholds. The run advised to leave out one of these attacks, after which the next one was refused."""
+    rng = np.random.default_rng(0)
+    records = 900 if unit == "subject" else 450
+    subject = (np.arange(records) // (records // 450)).astype(str)
+    np.savez(tmp_path / "d.npz", x=rng.normal(size=(records, 4)), y=rng.integers(0, 2, records), subject=subject)
+    attacks = None if unit == "subject" else ["loss", "fusion"]
+
+    def asking(*rates: float) -> Config:
+        return parse({
+            "data": {"name": "npz", "path": str(tmp_path / "d.npz"), "subject_key": "subject"},
+            "federation": {"parties": 2, "rounds": 2, "partition": "subjects"},
+            "audit": {"unit": unit, "fpr": list(rates), "attacks": attacks},
+        })  # fmt: skip
+
+    with pytest.raises(FedauditError) as refused:
+        prepare(asking(0.01, 0.05))
+    assert refused.value.code == "fpr"
+    assert refused.value.todo.endswith("use more records or leave out fusion." if attacks else "use more records.")
+    first = plan_of(stage(asking(0.01, 0.05))).first
+    assert f"{refused.value.what}. {refused.value.todo}" in first
+    rate = re.search(r"Set audit.fpr = \[(\S+)\]", first)
+    assert rate is not None
+    advised = asking(float(rate[1]))
+    assert refused.value.what not in plan_of(stage(advised)).first
+    prepare(advised)

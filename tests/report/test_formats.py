@@ -86,6 +86,14 @@ def test_an_audit_that_is_not_whole_is_never_green_in_a_pipeline() -> None:
         assert [case.get("name") for case in suite if case.find("error") is not None] == ["audit"]
 
 
+def test_a_pipeline_is_told_that_the_model_has_not_learnt() -> None:
+    said = "The model has not learnt, as far as these records show."
+    suite = Xml.fromstring(junit(replace(builder.read(builder.results()), useless=said)))
+    assert [said in (case.findtext("system-out") or "") for case in suite if case.get("name") != "audit"] == [
+        True
+    ] * len(builder.read(builder.results()).headlines)
+
+
 # ------------------------------------------------------------------ the summary
 
 

@@ -120,9 +120,12 @@ def test_names_are_replaced_in_data_and_never_in_words(name: str) -> None:
 def test_what_is_fedaudits_own_stays() -> None:
     results = builder.results()
     results["results"][0]["estimates"]["auc"]["reason"] = "needs at least 8 trials on either side"
+    short = "the lower end is 0 until there are 78 more calibration non-members in every party, at 97.5 % confidence"
+    results["results"][0]["estimates"]["tpr@0.01"]["reason"] = short
     results["run"]["config"]["defences"] = [{"name": "dp-sgd", "noise": 1.5}, {"name": "dpsgd.mine:make", "to": "x"}]
     found = redacted(read(results))
     assert found.results[0].estimates["auc"].reason == "needs at least 8 trials on either side"
+    assert found.results[0].estimates["tpr@0.01"].reason == short
     assert found.run.config["defences"] == [{"name": "dp-sgd", "noise": 1.5}, {"name": "(left out)"}]
     assert found.run.config["audit"] == builder.CONFIG["audit"]
     assert found.run.data.name == "baskets"

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from fedaudit.report import charts, headline_rows, panels, row_titles, verdict, words
-from fedaudit.report.values import Results, clean, clean_tree
+from fedaudit.report.values import Results, clean, clean_tree, cleaned
 from fedaudit.stats.wording import rate, share, share_span, since_round
-from fedaudit.types import Curve
+from fedaudit.types import Curve, notice
+from fedaudit.words import words as in_words
 from tests.report import builder
 from tests.report.builder import quotable
 
@@ -57,6 +58,21 @@ def test_a_model_that_is_of_no_use_is_said_once_and_first() -> None:
     results = builder.results() | {"useless": "The model itself is of no use: it is right on 5 %."}
     assert verdict(quotable(results))[0].startswith("The model itself is of no use")
     assert said_of(quotable(results)).count("of no use") == 1
+
+
+def test_of_unmix_one_thing_is_said_once_with_its_price_where_that_is_known() -> None:
+    """One page said that it finds as much "wherever both were measured", at a price, and again, in other words and
+    without the price, that it finds "about as much". The filter found more in a wide model (docs/unmix.md)."""
+    plain = builder.minimal()
+    plain["run"]["config"] = {"federation": {}}
+    plain["results"][0]["attack"] = plain["headlines"][0]["attack"] = "matched-filter"
+    without = builder.read(plain)
+    priced = without.noting(told := notice("unmix-not-run", epochs=7.0))
+    (one,), (other,) = words.not_run(cleaned(without)), words.not_run(cleaned(priced))
+    assert other == in_words(told)
+    assert "about 7 local epochs a round" in other
+    finds = [said.split("; it ")[0] for said in (one, other)]
+    assert finds[0] == finds[1]
 
 
 def test_the_server_has_its_own_sentence_and_says_what_was_corrected() -> None:

@@ -7,6 +7,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as Xml
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,6 +19,8 @@ from fedaudit.results.scores import load_scores, save_scores
 from fedaudit.session.run import run
 from fedaudit.stats import Block, auc, tpr_at_fpr
 from fedaudit.stats.strongest import proved_ends
+from fedaudit.types import warning
+from fedaudit.words import words
 from tests import sealed
 from tests.command import fedaudit
 from tests.report.builder import guarantee
@@ -314,6 +317,24 @@ def test_the_command_needs_no_torch(leaky: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("code", ["model-not-learnt", "model-useless"])
+def test_a_gate_says_that_the_model_has_not_learnt_and_decides_as_before(
+    leaky: Path, tmp_path: Path, code: str
+) -> None:
+    """A run of a model that had learnt nothing was safe without a word, in the terminal, as JSON and as JUnit."""
+    said = words(warning(code, right=0.5, commonest=0.6))
+    run = changed(leaky, tmp_path, lambda d: d.update(useless=said))
+    for rule, exit_code in (("auc > 0.9999", PASSED), ("auc > 0.0001", FAILED)):
+        options = ("gate", str(run), "--fail-if", rule, "--junit", str(tmp_path / "gate.xml"))
+        done = fedaudit(*options, cwd=tmp_path)
+        assert done.returncode == exit_code
+        assert said in " ".join(done.stdout.split())
+        (case,) = Xml.parse(tmp_path / "gate.xml").getroot()
+        assert (case.findtext("system-out") or "").startswith(said)
+        found = json.loads(fedaudit(*options, "--json", cwd=tmp_path).stdout)
+        assert (found["exit_code"], found["useless"]) == (exit_code, said)
 
 
 # ------------------------------------------------------------------ what the audit says against its own figures

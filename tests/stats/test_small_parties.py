@@ -1,5 +1,7 @@
 """T6, T31, T33: a pooled TPR of small and unequal parties, and of a few people who are extreme."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -97,6 +99,19 @@ def test_T6_one_small_party_alone_has_no_value() -> None:
     assert found.reason == "needs 52 more calibration non-members: there must be 100, and there are 48"
     none = tpr_at_fpr([Block(alone.members, alone.evaluation, alone.calibration[:0])], 0.01)
     assert none.reason == "needs 100 more calibration non-members: there must be 100, and there are 0"
+
+
+def test_what_a_lower_end_still_needs_is_said_with_the_confidence_that_it_is_for() -> None:
+    """Of one figure, told with two intervals, "58 more" and "78 more" stood on one page, and not why."""
+    few = Block(np.linspace(0, 2, 50), np.linspace(0, 1, 50), np.linspace(0, 1, 120))
+    needed = []
+    for confidence, level in ((0.95, "95 %"), (0.975, "97.5 %")):
+        found = tpr_at_fpr([few], 0.01, confidence)
+        assert found.low == 0
+        assert found.reason is not None
+        assert found.reason.endswith(f" more calibration non-members, at {level} confidence")
+        needed.append(int(re.findall(r"(\d+) more", found.reason)[0]))
+    assert needed[0] < needed[1]
 
 
 def test_a_party_without_calibration_records_is_left_out() -> None:

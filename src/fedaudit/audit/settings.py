@@ -424,7 +424,8 @@ class Settings:
         fprs, notices = [], list[Notice]()
         for fpr in self.fpr or DEFAULT_FPR:
             needed = needed_for_value(fpr)
-            short = next((name for name, (count, _) in left.items() if count < needed), None)
+            all_short = [name for name, (count, _) in left.items() if count < needed]
+            short = next(iter(all_short), None)
             if available >= needed and short is None:
                 fprs.append(fpr)
                 continue
@@ -432,8 +433,10 @@ class Settings:
             if available >= needed and short is not None:
                 data["short"] = {"attack": short, "left": left[short][0], "fitted": left[short][1]}
             if self.fpr:
-                without, what = "" if short is None else f", or leave out {short}", needed_for_fpr(**data)
-                raise FedauditError("fpr", what, f"Set a larger rate in audit.fpr, use more records{without}.")
+                others_do = available >= needed and len(all_short) < len(self.attacks)
+                ways = [f"leave out {_and(all_short)}"] if others_do else []
+                todo = " or ".join(["Set a larger rate in audit.fpr", "use more records", *ways])
+                raise FedauditError("fpr", needed_for_fpr(**data), f"{todo}.")
             notices.append(notice("fpr-left-out", **data))
         return tuple(fprs), notices
 

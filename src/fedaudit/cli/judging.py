@@ -349,7 +349,7 @@ def gate(
 
     If several results are checked, their lower ends share the error. A run is never called safe if its audit
     understates the risk (people or twins on both sides, a part that is missing), and a risk is never called violated if
-    a blind guess, which sees no model, beats chance.
+    a blind guess, which sees no model, beats chance. That the model has not learnt is said, and changes no verdict.
 
     Exit codes: 0 safe, 1 violated, 2 wrong use, 3 undecided, 5 a stored file was refused. In JUnit XML a violated rule
     is a failure, and an undecided one an error.
@@ -405,7 +405,7 @@ def _place(f: "Judged") -> str:
 
 
 def _remarks(found: "Gate") -> list[str]:
-    told = []
+    told = [found.useless] if found.useless else []
     if found.primary:
         quoted = ", ".join(f"{attack} ({vantage})" for vantage, attack in found.primary.items())
         told.append(f"The primary attack of each vantage, fixed before looking: {quoted}.")
@@ -440,6 +440,7 @@ def _gate_as_json(found: "Gate") -> dict[str, Any]:
             }
             for f in found.findings
         ],
+        "useless": found.useless,
         "remarks": _remarks(found),
     }
 
@@ -461,7 +462,7 @@ def _as_junit(found: "Gate", run_dir: Path) -> str:
             made.start(kind, {"type": verdict.value, "message": decisive})
             made.end(kind)
         made.start("system-out", {})
-        made.data("\n".join(lines))
+        made.data("\n".join([*filter(None, [found.useless]), *lines]))
         made.end("system-out")
         made.end("testcase")
     made.end("testsuite")

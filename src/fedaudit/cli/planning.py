@@ -14,6 +14,7 @@ from fedaudit.audit.settings import HEADLINE_FPR, reference_half
 from fedaudit.errors import FedauditError
 from fedaudit.report.words import NOT_ASKED_ABOUT
 from fedaudit.results.expected import DATA, FederationShape, expected
+from fedaudit.session.assemble import that_calibrate
 from fedaudit.stats import needed_for_lower_end, needed_for_value
 from fedaudit.stats.blocks import FEW
 from fedaudit.stats.intervals import check_levels
@@ -273,9 +274,25 @@ def plan_of(staged: Staged) -> AuditPlan:
             tables.append((title, _rows(left, rates, place.confidence, lacking)))
     counts = [_counts(game, everybody, None), *(_counts(game, mine, party) for party, mine in parties.items())]
     whole = counts[0].people or (counts[0].members, counts[0].evaluation, counts[0].calibration)
-    left_out = [words(one) for one in staged.request.notices if one.code in NOT_ASKED_ABOUT]
-    first = " ".join([*left_out, _first(sum(whole), who, len(parties), whole, places, fprs, lacking)])
+    told = [words(one) for one in staged.request.notices if one.code in NOT_ASKED_ABOUT]
+    if refused := _refused(staged):
+        told.append(f"A run of this configuration is refused: {refused}")
+    first = " ".join([*told, _first(sum(whole), who, len(parties), whole, places, fprs, lacking)])
     return AuditPlan(first=first, counts=counts, tables=tables)
+
+
+def _refused(staged: Staged) -> str:
+    """Why a run would not begin, in its own words, and what to do: an attack leaves too few to calibrate a rate."""
+    settings = staged.request.checked()  # what else is wrong ends the plan, as it ends the run
+    if not staged.request.named:
+        settings = that_calibrate(settings, staged.game)
+    try:
+        settings.reachable_fprs(staged.game)
+    except FedauditError as error:
+        if error.code != "fpr":
+            raise
+        return f"{error.what}. {error.todo}"
+    return ""
 
 
 def _lacking(game: Game) -> str:

@@ -99,7 +99,7 @@ def junit(document: Document) -> str:
             made.start(kind, {"type": finding.tone, "message": finding.sentence})
             made.end(kind)
         made.start("system-out", {})
-        made.data(" ".join([finding.sentence, *finding.headline.details]))
+        made.data(" ".join([*filter(None, [results.useless]), finding.sentence, *finding.headline.details]))
         made.end("system-out")
         made.end("testcase")
     for one in read:

@@ -27,7 +27,7 @@ from fedaudit.stats.wording import (
     value_text,
 )
 from fedaudit.types import AuditResult, Curve, Estimate, Headline, Tone
-from fedaudit.words import words
+from fedaudit.words import unmix_not_run, words
 from fedaudit.words.headlines import blind_auc, interval
 
 
@@ -204,11 +204,9 @@ def not_run(results: Results) -> list[str]:
     everybody = all(headline.grade in ("nearly everybody", None) for headline in headlines(results))
     if dear or by_name or everybody or not results.run.config or tried & {*LEADS} or not tried & {*FOLLOWS}:
         return dear
-    lead = LEADS[about_people(results)]
-    return [
-        f"{lead} was not run. It finds about as much as the matched filter or more, in narrow models much more, and "
-        f"costs more than a local epoch a round (docs/unmix.md): name it in audit.attacks."
-    ]
+    if priced := [words(one) for one in results.all_told() if one.code == "unmix-not-run"]:
+        return priced
+    return [unmix_not_run(LEADS[about_people(results)], "costs more than a local epoch a round")]
 
 
 def usefulness(results: Results) -> list[str]:

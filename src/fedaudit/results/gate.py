@@ -221,6 +221,7 @@ class Gate:
     looked_at: int  # distinct intervals, among which the error of the lower ends is shared
     primary: Mapping[str, str] = field(default_factory=dict)  # by vantage, where a rule names no attack
     silent: Sequence[str] = ()  # attacks beside the primary ones that have no interval for a rule
+    useless: str = ""  # why the model itself is worth nothing: a verdict on it speaks for no other
 
     @property
     def rules(self) -> dict[str, Decision]:
@@ -278,7 +279,7 @@ def judge(run: Path, rules: Sequence[Rule]) -> Gate:
     found += _failed(document, rules)
     empty = [rule for rule in rules if not any(finding.rule == rule for finding in found)]
     found += [Judged(rule, *NOWHERE, note="nothing was measured") for rule in empty]
-    return Gate(found, len(keys), named, list(silent))
+    return Gate(found, len(keys), named, list(silent), document.useless)
 
 
 def _was_measured(entry: AuditResult, rule: Rule) -> bool:

@@ -307,7 +307,7 @@ SENTENCES = frozenset(
             for worth in ("", ", which are worth # independent ones")
         ),
         *(
-            f"the lower end is # until there are # more calibration non-members{where}"
+            f"the lower end is # until there are # more calibration non-members{where}, at # % confidence"
             for where in ("", " in every party", " in the smallest party")
         ),
         *(

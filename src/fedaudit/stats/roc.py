@@ -284,7 +284,8 @@ def _why_no_lower_end(parts: Sequence[Ranked], alpha: float) -> str | None:
             return None
     missing = max(1, bisect.bisect_left(range(most), True, key=lambda more: chance_of_none(more) < alpha / 2))
     where = " in every party" if len(parts) > 1 else ""
-    return f"the lower end is 0 until there are {missing} more calibration non-members{where}"
+    level = f"at {100 * (1 - alpha):.4g} % confidence"  # one figure may be told with two intervals
+    return f"the lower end is 0 until there are {missing} more calibration non-members{where}, {level}"
 
 
 def roc_curve(blocks: Sequence[Block], confidence: float = 0.95) -> Curve:

@@ -83,6 +83,14 @@ def _three(figure: Figure, sign: str = "") -> str:
     return f"{value:{sign}.3f} ({low:{sign}.3f} to {high:{sign}.3f})"
 
 
+def unmix_not_run(attack: str, price: str) -> str:
+    """What may be missed without unmix, and what it would cost."""
+    return (
+        f"{attack} was not run. Almost everywhere that both were measured, it finds about as much as the matched "
+        f"filter or more, in narrow models much more; it {price} (docs/unmix.md): name it in audit.attacks to run it."
+    )
+
+
 def needed_for_fpr(fpr: float, needed: int, available: int, short: Mapping[str, Any] | None = None) -> str:
     """What is said of a false-positive rate that cannot be calibrated, also where that is refused."""
     said = f"FPR {fpr:g} needs {needed} calibration non-members and there are {available}"
@@ -246,10 +254,7 @@ LEFT_OUT: dict[str, Wording] = {
         f"[audit.{section}] has no effect, because no attack reads it: add {READERS[section]} to audit.attacks."
     ),
     "attacks-dear": _attacks_dear,
-    "unmix-not-run": lambda epochs: (
-        "unmix was not run. It finds as much as the matched filter or more wherever both were measured, and would "
-        f"cost about {epochs:g} local epochs a round here: name it in audit.attacks to run it."
-    ),
+    "unmix-not-run": lambda epochs: unmix_not_run("unmix", f"would cost about {epochs:g} local epochs a round here"),
     "part-exchanged": lambda weights, whole: (
         f"A part of the model is exchanged and audited: {weights:,} of {whole:,} weights. The rest is frozen, and the "
         "adversary has it."
