@@ -110,10 +110,10 @@ def sources(results: Results) -> list[AskingText]:
 
 
 def _as_far_as_known(looked: Looked, demand: Callable[[Looked], Demand]) -> Demand:
-    """What is answered from. Of merged sites, what these results do not hold may have been tested there."""
+    """What was found has a place in the results. Whatever has none may have been tested at sites that were merged."""
     found = demand(looked)
     here = demand in (_nist_extraction, _served, _low_rate, _ensemble)
-    if found.status != "not tested" or here or not looked.results.run.not_handed_over:
+    if found.place or here or not looked.results.run.not_handed_over:
         return found
     return replace(found, status="not handed over", answer=KEPT)
 
