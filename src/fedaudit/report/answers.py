@@ -54,7 +54,7 @@ def _site(results: Results, found: Sequence[Finding]) -> str:
 
 def _compared(results: Results, found: Sequence[Finding]) -> set[str]:
     """Which sites were compared with one another. Where each audited itself, none was."""
-    if "sites" in results.run.config:
+    if results.run.not_handed_over:
         return set()
     fixed = {one.headline.fixed for one in found}
     own = [(entry.party, entry.estimates.get("auc")) for entry in results.results if entry.attack in fixed]
