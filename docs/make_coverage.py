@@ -52,7 +52,7 @@ NOTES = {
         "Parties with so many calibration records, most of them fewer than the 99 that a threshold needs at 1 %. "
         "None is left out: a coin decides about the fraction of a rank that they have, so that they accuse 1 % of "
         "the non-members as all others do. The value is then too low, the more so the smaller the parties are, "
-        "and the interval is wide. Leaving them out, as fedaudit once did, put the upper end below the truth in "
+        "and the interval is wide. Leaving them out would put the upper end below the truth in "
         "89 % of the first of these worlds."
     ),
     "TPR at 1 % FPR: a few people who are extreme": (

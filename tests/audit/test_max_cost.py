@@ -77,6 +77,24 @@ def test_a_budget_chooses_the_attacks(tmp_path: Path) -> None:
     assert not told(plain, "attacks-dear")  # what takes no three seconds keeps nobody waiting
 
 
+def test_what_has_cost_nothing_yet_is_not_all_that_stays() -> None:
+    """An attack on the last model alone has cost nothing in the first round."""
+    shares: dict[str, dict[str, float]] = {"strong": {"pass": 5.0}, "cheap": {"look": 2.0}, "last": {}}
+    prices = {name: sum(own.values()) for name, own in shares.items()}
+    assert dearest(prices, shares, 1.0, None) == ["strong"]
+    assert dearest({"last": 0.0}, {"last": {}}, 1.0, None) == dearest({}, {}, 1.0, None) == []
+
+
+def test_an_attack_that_failed_is_told_as_failed_and_not_as_dear() -> None:
+    module, game, x, y = world()
+    state = {name: value.numpy() for name, value in trained(module, x, y).items()}
+    auditor = make_auditor(module, game, checked(4))
+    auditor.failed["gradient-diff"] = "it broke"
+    observed(auditor, 1, state, {"gradient-cosine": 11.0})
+    assert set(auditor.dropped or ()) == {"gradient-cosine", "gradient-norm-all", "fusion"}
+    assert auditor.snapshot().failed == {"gradient-diff": "it broke"}
+
+
 def observed(auditor: Auditor, number: int, state: State, seconds: dict[str, float]) -> Observation:
     """A round in which these families of signals took so many seconds, and an epoch took ten."""
     round = Round(number, auditor.task.initial(0), {"party": Trained(state, 240, 10.0)}, state)  # type: ignore[union-attr]

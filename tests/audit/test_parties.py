@@ -7,8 +7,9 @@ import numpy as np
 from fedaudit.audit import Auditor
 from fedaudit.federation.simulate import Trainer
 from fedaudit.session.prepare import prepare
+from fedaudit.stats.wording import without
 from fedaudit.types import Candidates, Game, Role, Truth
-from fedaudit.words import all_words, words
+from fedaudit.words import words
 from tests.worlds import config, null_world, watch
 
 SMALL = {"members": 0.1, "nonmembers": 0.4, "rounds": 3}
@@ -45,4 +46,6 @@ def test_a_party_without_known_non_members_costs_the_others_nothing() -> None:
     found = {r.party: r.estimates["auc"] for r in audit.results if (r.attack, r.model) == ("fusion", "local")}
     assert "2 known non-members" in str(found["party-0"].reason)
     assert found[None].n_pos == found["party-1"].n_pos + found["party-2"].n_pos
-    assert any("1 of 3 parties have too few known non-members" in notice for notice in all_words(audit.notices))
+    pooled = next(r for r in audit.results if (r.attack, r.model, r.party) == ("fusion", "local", None))
+    assert "without party-0 (1 of 3 parties" in without(pooled.estimates["auc"])
+    assert "too few known non-members" in without(pooled.estimates["auc"])

@@ -187,3 +187,21 @@ def test_records_of_a_few_people_show_nothing_and_the_plan_says_so(tmp_path: Pat
         for _, rows in planned.tables:
             assert (rows[-1].smallest_visible is None) == nothing
             assert (rows[-1].reason == "it takes 8 people a side") == nothing
+
+
+def test_a_plan_says_first_who_is_not_asked_about(tmp_path: Path) -> None:
+    """`With 83 people` was said of 697, and not that `fresh` leaves out whoever has a single record."""
+    rng = np.random.default_rng(0)
+    subject = np.array([f"p{i}" for i in [*range(300), *np.repeat(np.arange(300, 500), 4)]])
+    np.savez(tmp_path / "visits.npz", x=rng.normal(size=(1100, 4)), y=rng.integers(0, 2, 1100), subject=subject)
+    config = {
+        "data": {"name": "npz", "path": str(tmp_path / "visits.npz"), "subject_key": "subject"},
+        "federation": {"parties": 2, "rounds": 2, "partition": "subjects"},
+        "audit": {"unit": "subject", "fpr": [0.2]},
+    }
+    first = plan_of(stage(parse(config))).first
+    assert first.startswith("300 of 500 people have a single record: ")
+    assert "federation.fresh = 0 asks about everybody" in first
+    assert " With 200 people at 2 parties " in first
+    everybody = plan_of(stage(parse(config, ("federation.fresh=0",)))).first
+    assert everybody.startswith("With 500 people at 2 parties ")

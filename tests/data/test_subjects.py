@@ -12,7 +12,7 @@ from fedaudit.data.subjects import people as owners
 from fedaudit.errors import FedauditError
 from fedaudit.session.prepare import Staged, stage
 from fedaudit.types import Game, Role
-from fedaudit.words import all_words
+from fedaudit.words import words
 
 
 def people(tmp_path: Path, data: dict[str, Any] | None = None, audit: Any = None, **federation: Any) -> Config:
@@ -43,7 +43,9 @@ def test_a_candidate_is_a_person_and_fresh_records_are_nobodys(tmp_path: Path) -
     assert candidates.unit == "subject"
     assert records.subject is not None
     assert len(candidates) == 99  # who has a single record is left out, and the audit says so
-    assert any("1 of 100 people have a single record" in line for line in all_words(staged.request.notices))
+    (told,) = (one for one in staged.request.notices if one.code == "single-record")
+    assert told.data == {"people": 1, "of": 100, "sessions": False, "fresh": 0.4}
+    assert words(told).startswith("1 of 100 people have a single record")
     trained, by_party = trained_rows(game)
     assert not trained & set(candidates.rows.id.tolist())
     assert sum(map(len, by_party.values())) == len(trained)  # none in two

@@ -131,3 +131,12 @@ def test_a_disk_that_is_full_costs_the_watchers_alone(
     (before, after), *_ = states(1)
     assert take_part(audit, tmp_path, "first", shelf, 1, before, after) is None
     assert "is not told" in caplog.text
+
+
+@pytest.mark.parametrize(("halt_if", "each"), [(None, 1.0), ("auc > 0.9", None)])
+def test_what_protects_is_not_left_out_for_its_cost(tmp_path: Path, halt_if: str | None, each: float | None) -> None:
+    audit, game = SelfAudit(net, logging.getLogger("tests"), rounds=PLANNED, halt_if=halt_if), part("north")[1]
+    seat = Seat(run="run", node="1", shelf=OwnShelf(), game=lambda: game, home=tmp_path)
+    admitted = audit.admit(seat, Vantage.SERVER, 1, lambda watch: states(1)[0][0])
+    assert isinstance(admitted, Admitted)
+    assert admitted.watch.auditor.settings.most.each == each

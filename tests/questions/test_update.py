@@ -429,6 +429,16 @@ def test_a_run_has_results_sentences_and_a_section_after_the_verdict(finished: P
     assert page.count("From party-0&#39;s update of round 1") == 1
 
 
+def test_an_update_without_absent_values_says_so_of_itself_alone() -> None:
+    """Beside it another party's update may tell."""
+    nothing: Table = {"update-absent": np.zeros(3, bool), "update-single": np.zeros(3), "update-twin": np.full(3, -1)}
+    one = BesideTruth(party="north", round=1, vantage="server", table=nothing, members=people(3, 0))
+    said = PART.say(one, Known(outsiders=None), UpdateSection())
+    assert said is not None
+    assert (said.code, said.data["party"]) == ("update-none-absent", "north")
+    assert words(said).startswith("From north's update of round 1, the server can read of no value")
+
+
 def test_what_cannot_be_told_is_one_folded_line_and_not_the_second_section(tmp_path: Path) -> None:
     """A usual run: many records behind every update, and nobody asked this question."""
     measured: dict[str, Any] = {"data": {"name": "breast-cancer"}, "audit": {"vantages": ["server"]}}

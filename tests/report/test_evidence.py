@@ -8,21 +8,27 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as Xml
 
 import pytest
 
+from fedaudit.cli import terminal
 from fedaudit.config.schema import parse
 from fedaudit.errors import FedauditError
 from fedaudit.report import html
-from fedaudit.report.answers import untested
-from fedaudit.report.evidence import ANNEX, OF_RUN, PAGE, SUMS, annex, sources, write_pack
+from fedaudit.report.answers import answers, untested
+from fedaudit.report.evidence import ANNEX, NO_RECONSTRUCTION, OF_RUN, PAGE, SUMS, annex, sources, write_pack
+from fedaudit.report.formats import junit
+from fedaudit.report.opened import OpenedRun
+from fedaudit.report.remarks import ranked
 from fedaudit.report.sections import limits
+from fedaudit.report.taken import readings
 from fedaudit.report.values import Results, cleaned
-from fedaudit.report.words import findings
-from fedaudit.results.document import RESULTS, Document, save
+from fedaudit.report.words import findings, preface, verdict
+from fedaudit.results.document import RESULTS, Document, PartyInfo, save
 from fedaudit.stats.wording import count, full_text
 from fedaudit.trace.store import RUN, Store
-from fedaudit.types import GroupFindings, MoreExposed, Subgroup, notice
+from fedaudit.types import GroupFindings, GroupResult, MoreExposed, Notice, Subgroup, notice
 from fedaudit.words import words
 from tests.command import fedaudit
 from tests.report import builder
@@ -116,6 +122,93 @@ def test_the_exposed_site_and_group_are_named() -> None:
     assert group in re.sub("</?span.*?>", "", page)
 
 
+def test_the_annex_says_people_and_why_figures_rest_on_fewer() -> None:
+    whole = document()
+    people = replace(whole, results=[replace(entry, unit="subject") for entry in whole.results])
+    annexed = re.sub("<.*?>", "", annex(cleaned(people)))
+    assert "People, party by party" in annexed
+    assert "Records, party by party" not in annexed
+    assert "Some figures rest on fewer" not in annexed  # those of the parties, or more
+    parties = [replace(party, members=9000) for party in whole.run.parties]
+    fewer = re.sub("<.*?>", "", annex(cleaned(document(parties=parties_of(parties))))).replace("\u00a0", " ")
+    assert "Records, party by party" in fewer
+    assert "Some figures rest on fewer" in fewer
+    assert "at the fewest, on 1,800 members" in fewer
+
+
+def parties_of(parties: list[PartyInfo]) -> list[dict[str, Any]]:
+    return [vars(party) for party in parties]
+
+
+def test_rows_left_out_and_people_at_several_parties_have_lines_of_their_own() -> None:
+    left_out = notice("unlabelled", rows=1, of=820, file="h.csv")
+    several = notice("in-several-parties", people=39, of=696)
+    page = re.sub("<.*?>", "", annex(cleaned(document().noting(left_out, several)))).replace("\u00a0", " ")
+    assert words(several) in page.replace("&#39;", "'")
+    assert "rows left out1 of 820 rows" in page
+    merged = annex(cleaned(document(not_handed_over=["cells", "groups"])))
+    assert "no cell that was filled in" not in merged
+
+
+def site(whole: Document) -> str:
+    results = cleaned(whole)
+    return dict(answers(results, findings(results)))["Which site is concerned most?"]
+
+
+NO_SITE = "No site stands out"
+
+
+def group_of(whole: Document, value: str) -> GroupFindings:
+    own = whole.results[0].estimates
+    result = GroupResult(
+        group=Subgroup("attribute", value, "Hospital"), vantage="server", model="global", attack="loss",
+        inside=own, outside=own, beyond=own, stands_out="tpr@0.01",
+    )  # fmt: skip
+    return GroupFindings(looked_at=[result.group], comparisons=2, confidence=0.95, results=[result])
+
+
+def test_no_site_is_said_to_stand_out_only_where_sites_were_compared() -> None:
+    whole = document()
+    assert NO_SITE in site(whole)
+    pooled = replace(whole, results=[entry for entry in whole.results if entry.party is None])
+    assert "not compared" in site(pooled)
+    other = [replace(e, attack="update", question="update") if e.party else e for e in whole.results]
+    assert "not compared" in site(replace(whole, results=other))  # the sites have figures, but no common one
+    assert "not compared" in site(document(not_handed_over=["cells", "groups"]))  # each audited itself
+    two = [entry for entry in whole.results if entry.party != "party-1"]
+    assert NO_SITE not in site(replace(whole, results=two))
+    assert "party-1" in site(replace(whole, results=two))
+
+
+def test_a_site_that_stands_out_as_a_group_is_said_to_stand_out() -> None:
+    whole = document()
+    assert site(replace(whole, groups=group_of(whole, "party-2"))).startswith("party-2 stands out")
+    assert NO_SITE not in site(replace(whole, groups=group_of(whole, "somewhere")))
+
+
+def test_whom_no_figure_is_about_is_said_before_the_findings() -> None:
+    """Of 697 people 614 had a single record. The annex named 697, and nothing said that 83 were asked about."""
+    told = notice("single-record", people=614, of=697, sessions=False, fresh=0.5)
+    results = cleaned(document().noting(told))
+    assert preface(results)[0] == verdict(results)[0] == words(told)
+    assert "614 of 697 people have a single record" in annex(results).split('"finding ')[0].replace("\u00a0", " ")
+    assert [remark for remark, on_the_page in ranked(results) if not on_the_page][-1] == words(told)
+
+
+def test_a_group_that_stands_out_is_counted_once_and_never_denied() -> None:
+    """It may stand out from two vantages, or on models that no headline quotes."""
+    whole = document()
+    one = group_of(whole, "somewhere")
+    twice = replace(whole, groups=replace(one, results=[*one.results, replace(one.results[0], vantage="client")]))
+    assert "1 groups were fixed before any score was seen, and share the error. One stands out." in html.render(twice)
+    results = cleaned(twice)
+    assert "none stands out" not in dict(answers(results, findings(results)))["What does it mean for one person?"]
+    asked = "that the likelihood is insignificant for any data subject, not on average"
+    assert "None of them" not in said(results)[asked][1]
+    small = replace(one, looked_at=[], results=[], too_small=one.looked_at)
+    assert "None stands out" not in html.render(replace(whole, groups=small))
+
+
 def test_without_a_name_the_page_says_that_nobody_answers_for_it() -> None:
     plain = builder.results()
     plain["run"]["config"] = {"federation": {}}
@@ -168,11 +261,86 @@ def test_reconstruction_is_tested_in_part_and_only_where_records_were_looked_for
     )
     for estimates, status in (
         ({"label-error": first.estimates["auc"]}, "not tested"),
-        ({"exact-share": first.estimates["auc"]}, "tested in part"),
+        ({"exact-inputs": first.estimates["auc"]}, "tested in part"),
     ):
         entry = replace(first, attack="update", question="update", estimates=estimates)
         found = said(cleaned(replace(document(), results=(*document().results, entry))))
         assert [found[one][0] for one in asked] == [status] * 2
+
+
+def of_updates(told: tuple[Notice, ...] = (), **figures: tuple[float, float, float]) -> Document:
+    """With what was read off updates, by value and ends: `exact_inputs` and the guess, `exact_inputs_blind`."""
+    whole = document()
+    estimates = {
+        (name := key.replace("_", "-")): replace(whole.results[0].estimates["auc"], name=name, value=v, low=a, high=b)
+        for key, (v, a, b) in figures.items()
+    }
+    first = replace(whole.results[0], party=None, vantage="server", model="local", attack="update", question="update")
+    entries = [replace(first, estimates=estimates)] if estimates else []
+    return replace(whole, results=(*whole.results, *entries)).noting(*told)
+
+
+NONE_READ = "It does not read anybody's record"
+
+
+def test_whole_records_that_are_read_off_updates_are_said_wherever_a_reader_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(terminal.console, "width", 200)
+    read = of_updates(exact_inputs=(0.4, 0.3, 0.5), exact_inputs_blind=(0.0, 0.0, 0.1))
+    results = cleaned(read)
+    (reading,) = readings(results)
+    assert reading.value.value == 0.4
+    with terminal.console.capture() as caught:
+        terminal.say(read, None)
+    last = caught.get().strip().splitlines()[-1]
+    assert last.startswith("server")
+    assert "whole records" in last
+    assert "whole records" in repr(OpenedRun(Path("run"), read))
+    case = Xml.fromstring(junit(read)).find("testcase[@name='server: whole records']")
+    assert case is not None
+    assert case.find("failure") is not None
+    answer = dict(answers(results, findings(results)))["What is this attack?"]
+    for said_there in (annex(results), html.render(read), " ".join(verdict(results)), answer):
+        text = said_there.replace("\u00a0", " ").replace("&#39;", "'")
+        assert "reads whole records off single updates" in text
+        assert NONE_READ not in text
+
+
+@pytest.mark.parametrize(
+    ("told", "figures", "state"),
+    [
+        ((), {"exact_inputs": (0.0, 0.0, 0.1), "exact_inputs_blind": (0.0, 0.0, 0.1)}, "none"),
+        ((notice("update-cannot-tell", why="inputs-merged", updates=15),), {}, "could not be told"),
+        ((), {}, "was not tried"),
+    ],
+)
+def test_nobodys_record_is_said_to_be_unread_only_where_it_was_looked_for(
+    told: tuple[Notice, ...], figures: dict[str, tuple[float, float, float]], state: str
+) -> None:
+    results = cleaned(of_updates(told, **figures))
+    assert readings(results) == []
+    answer = dict(answers(results, findings(results)))["What is this attack?"]
+    assert (NONE_READ in answer) == (state == "none")
+    assert ("was not tried" in answer) == (state == "was not tried")
+    demand = said(results)["resistance to model inversion and reconstruction"]
+    assert demand[0] == ("tested in part" if state == "none" else "not tested")
+    assert (demand[1] == NO_RECONSTRUCTION) == (state == "was not tried")
+    untried = untested(results, findings(results))
+    assert untried.startswith("Reconstruction of records") == (state == "was not tried")
+
+
+def test_values_and_labels_of_a_party_are_properties_that_were_asked_for() -> None:
+    asked = "property inference (NISTAML.034)"
+    found = cleaned(of_updates(label_auc=(0.9, 0.8, 0.95), label_auc_blind=(0.5, 0.4, 0.6)))
+    assert said(found)[asked][0] == "tested in part"
+    assert [one.figure for one in readings(found)] == ["label-auc"]
+    guessed = cleaned(of_updates(presence=(0.9, 0.4, 1.0), presence_blind=(0.5, 0.2, 0.8)))
+    assert said(guessed)[asked][0] == "tested in part"
+    assert readings(guessed) == []  # perhaps no more than a guess gives
+    unable = cleaned(of_updates((notice("update-cannot-tell", why="all-moved", updates=3),)))
+    assert said(unable)[asked][0] == "not tested"
+    assert "could not be told" in said(unable)[asked][1]
 
 
 @pytest.mark.parametrize("section", [{}, {"auditor": ""}])

@@ -43,7 +43,6 @@ def test_T33_four_small_sites_are_all_counted() -> None:
     assert (found.n_pos, found.n_cal) == (123 + 180 + 240 + 303, 48 + 64 + 88 + 120)
     slow = [[slow_weight(score, block.calibration, 0.01) for score in block.members] for block in blocks]
     assert found.value == pytest.approx(np.mean(np.concatenate(slow)))
-    assert "3 of 4 parties accuse nobody for certain" in found.method
     assert roc_curve(blocks).x[0] == pytest.approx(1 / 320)
     influence = tpr_influence(blocks, 0.01)
     assert all(np.any(of_members) for of_members, _, _ in influence)
@@ -57,10 +56,26 @@ def test_T33_a_group_is_compared_with_all_others() -> None:
         assert block.ids is not None
         for own in block.ids:
             among[own] = True
-    found = contrast(blocks, among, 0.01, 0.95)
-    assert found.inside["tpr@0.01"].n_pos == 123
-    assert found.outside["tpr@0.01"].n_pos == 180 + 240 + 303
+    found = contrast(blocks, among, 0.05, 0.95)
+    assert found.inside["tpr@0.05"].n_pos == 123
+    assert found.outside["tpr@0.05"].n_pos == 180 + 240 + 303
     assert found.certain
+
+
+def test_T33_a_group_does_not_stand_out_because_its_party_is_large() -> None:
+    """All members of all parties lie above all non-members. At 1 % a party of 48 can count half of them, one of 300
+    each: the group that was the large party stood out by 45 points."""
+    rng = np.random.default_rng(0)
+    blocks, start = [], 0
+    for size in (48, 64, 300):
+        members, evaluation, calibration = rng.normal(9, 1, 100), rng.normal(size=100), rng.normal(size=size)
+        ids = np.split(np.arange(start, start + 200 + size), [100, 200])
+        blocks.append(Block(members, evaluation, calibration, ids=(ids[0], ids[1], ids[2])))
+        start += 200 + size
+    large = np.arange(start) >= start - 500
+    found = contrast(blocks, large, 0.01, 0.95)
+    assert (found.certain, set(found.beyond)) == ("", {"auc"})
+    assert set(contrast(blocks, large, 0.05, 0.95).beyond) == {"auc", "tpr@0.05"}
 
 
 @pytest.mark.parametrize("n", [1, 20, 48, 64, 88, 120])

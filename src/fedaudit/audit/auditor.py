@@ -33,7 +33,7 @@ from fedaudit.audit.groups import Grouping, compared_groups, partition
 from fedaudit.audit.observer import Observer, Shown
 from fedaudit.audit.outlooks import SHADOW, Outlooks
 from fedaudit.audit.patience import TooLongError, patience
-from fedaudit.audit.quoted import compared_parties, headlines, more_exposed, unseen_parties
+from fedaudit.audit.quoted import compared_parties, headlines, more_exposed
 from fedaudit.audit.score import Scores, spent
 from fedaudit.audit.settings import Settings, of_membership
 from fedaudit.audit.trajectories import Trajectories
@@ -166,8 +166,9 @@ class Auditor:
             return {}
         if not unit:
             return None
-        # Attacks with a shadow model are asked for by their adversary.
-        free = [attack.name for attack in self.settings.attacks if "shadow" not in attack.fitted_on]
+        # Attacks with a shadow model are asked for by their adversary; one that failed is told as such.
+        attacks = [attack for attack in self.settings.attacks if "shadow" not in attack.fitted_on]
+        free = [attack.name for attack in attacks if attack.name not in self.failed]
         strongest = [attack.name for vantage in self.settings.vantages for attack in self.settings.ranked(vantage)]
         order = [name for name in dict.fromkeys([*strongest, *free]) if name in free]
         shares: dict[str, dict[tuple[str | None, str], float]] = {name: {} for name in order}
@@ -192,7 +193,6 @@ class Auditor:
             self.settings = replace(self.settings, attacks=kept)
             for _, sight in self.outlooks:
                 sight.leave_out(dear)
-            self.failed = {name: why for name, why in self.failed.items() if name not in dear}
         self.dropped = None if dear is None else dict(dear)
 
     def release(self, model: State | None, right: Bools | None = None, task: Task | None = None) -> None:
@@ -298,7 +298,7 @@ class Auditor:
         quoted = worded(chosen.headlines, scene)
         uneven = compared_parties(case, self.groups)
         bounds = [one for name, asked in self.settings.asked.items() for one in named(name).told(asked, quoted)]
-        notices = [*as_notices(bounds), *once(concluded), *self.notices, *unseen_parties(case), *chosen.notices]
+        notices = [*as_notices(bounds), *once(concluded), *self.notices]
         notices += [*map(more_exposed, uneven), *self.unjudged]
         if self.dropped:
             most = self.settings.most

@@ -266,7 +266,6 @@ class Sight:
         """Goes on without these attacks."""
         self.attacks = [attack for attack in self.attacks if attack.name not in names]
         self.reductions = {name: kept for name, kept in self.reductions.items() if name not in names}
-        self.failed = {name: why for name, why in self.failed.items() if name not in names}
         self.ledger.leave_out(names)
 
     def cost(self, attack: BaseAttack) -> float:

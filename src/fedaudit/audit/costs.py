@@ -93,10 +93,10 @@ def dearest(
     prices: Mapping[str, float], shares: Mapping[str, Mapping[Item, float]], together: float | None, each: float | None
 ) -> list[str]:
     """Which attacks cost too much. `prices`: what each costs in one place, the strongest first. `shares`: what each
-    uses anywhere, and what that costs; two may use the same. The cheapest always stays."""
-    if not prices:
+    uses anywhere, and what that costs; two may use the same. The cheapest that has cost something always stays."""
+    cheapest = min(filter(prices.get, prices), key=lambda name: prices[name], default=None)
+    if cheapest is None:
         return []
-    cheapest = min(prices, key=lambda name: prices[name])
     kept, used, spent = {cheapest}, dict(shares[cheapest]), math.fsum(shares[cheapest].values())
     if together is not None:  # what comes out of the same pass as the cheapest costs next to nothing more
         together = max(together, 1.02 * spent)

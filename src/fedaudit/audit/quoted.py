@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from fedaudit.adversary.attacks.base import BaseAttack
 from fedaudit.audit.case import Case, Estimates
 from fedaudit.audit.groups import Grouping, Sharing
-from fedaudit.audit.score import cannot_fit
-from fedaudit.audit.settings import HEADLINE_FPR, of_membership
+from fedaudit.audit.settings import of_membership
 from fedaudit.stats import party_differences
-from fedaudit.stats.strongest import Heard, Quoted, Shares, Speaker, chosen, listen, models_of
+from fedaudit.stats.strongest import Quoted, Shares, Speaker, chosen, listen, models_of
 from fedaudit.types import Headline, MoreExposed, Notice, Vantage, notice
 
 
@@ -38,8 +36,7 @@ def headlines(case: Case) -> Quoted:
     found = chosen(heard, looked_at.all)
     bounds = Shares.among(case.settings.confidence, looked_at.primaries, looked_at.others)
     proved = [replace(h, estimates={**h.estimates, **_bound(case, h, bounds)}) for h in found.headlines]
-    notices = [line for vantage in heard for line in _by_auc(case, vantage, heard[vantage])]
-    return replace(found, headlines=proved, notices=notices)
+    return replace(found, headlines=proved)
 
 
 def _usable(case: Case, vantage: Vantage) -> BaseAttack | None:
@@ -59,23 +56,6 @@ def _bound(case: Case, headline: Headline, shares: Shares) -> Estimates:
     attack = next(attack for attack in case.settings.attacks if attack.name == headline.attack)
     sights = case.outlooks.of(Vantage(headline.vantage), headline.model)
     return case.beside(attack, sights, shares.of(not headline.primary))
-
-
-def _by_auc(case: Case, vantage: str, heard: Sequence[Heard]) -> list[Notice]:
-    """Where a server's two kinds of models cannot be compared, because one of them has no TPR."""
-    rate, primary = f"tpr@{HEADLINE_FPR:g}", [one for one in heard if one.primary]
-    without = [one for one in primary if HEADLINE_FPR in case.fprs and one.estimates[rate].value is None]
-    return [
-        notice(
-            "judged-by-auc",
-            vantage=vantage,
-            attack=one.attack,
-            model=one.model,
-            fpr=HEADLINE_FPR,
-            why=one.estimates[rate].reason,
-        )
-        for one in (without if len(primary) > 1 else ())
-    ]
 
 
 def compared_parties(case: Case, parts: Grouping) -> list[MoreExposed]:
@@ -111,16 +91,3 @@ def compared_parties(case: Case, parts: Grouping) -> list[MoreExposed]:
 
 def more_exposed(found: MoreExposed) -> Notice:
     return notice("more-exposed", **{name: value for name, value in vars(found).items() if name != "vantage"})
-
-
-def unseen_parties(case: Case) -> list[Notice]:
-    """How many parties took part too rarely to be judged. They are not in the pooled local results."""
-    attack, local = case.primary(Vantage.SERVER), case.outlooks.local
-    if Vantage.SERVER not in case.settings.vantages or attack is None or not local:
-        return []
-    unseen = [sight for sight in local.values() if not case.scores.defined(sight, attack)]
-    unfit = sum(cannot_fit(sight, attack) for sight in unseen)
-    seldom = len(unseen) - unfit
-    said = [notice("parties-unseen", parties=seldom, of=len(local))] if seldom else []
-    few = notice("parties-unfit", parties=unfit, of=len(local), attack=attack.name)
-    return [*said, few] if unfit else said

@@ -130,7 +130,7 @@ class Settings:
     # By name: the questions for which something was prepared, and what that is.
     asked: Mapping[str, Any] = field(default_factory=dict)
     legend: Legend = field(default_factory=Legend)
-    most: Most = field(default_factory=lambda: Most())  # what the audit may cost
+    most: Most = Most()  # what the audit may cost
     unseen: frozenset[str] = frozenset()  # trained parameters that no attack on gradients looks at
 
     @property

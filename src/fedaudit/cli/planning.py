@@ -12,6 +12,7 @@ import numpy as np
 from fedaudit.audit.score import usual_of
 from fedaudit.audit.settings import HEADLINE_FPR, reference_half
 from fedaudit.errors import FedauditError
+from fedaudit.report.words import NOT_ASKED_ABOUT
 from fedaudit.results.expected import DATA, FederationShape, expected
 from fedaudit.stats import needed_for_lower_end, needed_for_value
 from fedaudit.stats.blocks import FEW
@@ -19,6 +20,7 @@ from fedaudit.stats.intervals import check_levels
 from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr
 from fedaudit.stats.wording import rate, share
 from fedaudit.types import Game, Ints, Role
+from fedaudit.words import words
 
 if TYPE_CHECKING:
     from fedaudit.learn.tasks import TorchTask
@@ -271,7 +273,8 @@ def plan_of(staged: Staged) -> AuditPlan:
             tables.append((title, _rows(left, rates, place.confidence, lacking)))
     counts = [_counts(game, everybody, None), *(_counts(game, mine, party) for party, mine in parties.items())]
     whole = counts[0].people or (counts[0].members, counts[0].evaluation, counts[0].calibration)
-    first = _first(sum(whole), who, len(parties), whole, places, fprs, lacking)
+    left_out = [words(one) for one in staged.request.notices if one.code in NOT_ASKED_ABOUT]
+    first = " ".join([*left_out, _first(sum(whole), who, len(parties), whole, places, fprs, lacking)])
     return AuditPlan(first=first, counts=counts, tables=tables)
 
 

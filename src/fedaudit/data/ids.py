@@ -26,11 +26,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.types import Floats, Ints
 
 WHOSE = {"patient", "person", "user", "subject", "household"}
-ALONE = WHOSE | {
-    "id",
-    "mrn",
-    "ssn",
-}  # a column of that name holds ids; the last two: of medical records, social security
+ALONE = WHOSE | {"id", "mrn", "ssn"}  # alone a column's name; the last two: of medical records, social security
 NUMBER = {"id", "no", "nr", "nbr", "num", "number", "key", "code"}  # what follows them where the column holds ids
 MANY = 100  # values: more are names, not kinds
 ROWS = (2, 20)  # of one value, on average

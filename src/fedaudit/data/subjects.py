@@ -17,8 +17,6 @@ Who has a single record, or a single session, cannot both be trained on and have
 on both sides.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-
 import numpy as np
 
 from fedaudit.config.schema import FederationSection
@@ -89,25 +87,16 @@ def game_about(
     trained_on = everything if kept is None else ~kept  # or would be, if its subject were a member
     shown = capped(person, everything if kept is None else kept, rng)
     member = (role_of == Role.MEMBER.value)[person]
-    holds = {name: _any(person[trained_on & (party == name)], len(names)) for name in np.unique(party).tolist()}
     used, rows, has = trained_on & member, records.take(shown), np.bincount(person)
-    most = np.array(list(holds))[np.stack([*_counts(person, party, trained_on, holds)]).argmax(axis=0)]
-    if scattered or any_in_several(holds):  # asked about in several parties, and one person all the same
+    parties = np.unique(party)
+    held = [np.bincount(person[trained_on & (party == name)], minlength=len(names)) for name in parties]
+    holds, most = dict(zip(parties.tolist(), np.stack(held) > 0, strict=True)), parties[np.argmax(held, axis=0)]
+    if scattered or (np.sum(list(holds.values()), axis=0) > 1).any():  # in several parties, and one person all the same
         home = np.full(len(names), SEVERAL) if scattered else most
         candidates = Candidates("subject", names, home, rows, person[shown], subject=names, held_by=holds, has=has)
     else:
         candidates = Candidates("subject", names, most, rows, person[shown], has=has)
     return Game(candidates, Truth(names, role_of), TrainedRecords(records.take(used), party[used]))
-
-
-def _counts(person: Ints, party: Strings, trained_on: Bools, parties: Iterable[str]) -> Iterator[Ints]:
-    """For each party, how many of everybody's records it trains on, or would."""
-    for name in parties:
-        yield np.bincount(person[trained_on & (party == name)], minlength=int(person.max()) + 1)
-
-
-def any_in_several(holds: Mapping[str, Bools]) -> bool:
-    return bool((np.sum(list(holds.values()), axis=0) > 1).any())
 
 
 def _any(person: Ints, count: int) -> Bools:

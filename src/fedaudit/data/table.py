@@ -224,8 +224,8 @@ def _features(columns: Mapping[str, Column], options: TableOptions, ids: Collect
 def _undeclared(name: str, column: Column, options: TableOptions) -> Unfit:
     """An id; `todo` is the line that declares it, unless another column is declared already."""
     each_another = column.different == len(column)
-    how = "is named like an id" if named_like_an_id(name, column) else "repeats like an id"
-    how = how if "named" in how or not in_every_row(column) else "has another whole number in every row"
+    by_value = "has another whole number in every row" if in_every_row(column) else "repeats like an id"
+    how = "is named like an id" if named_like_an_id(name, column) else by_value
     what = f"{column.where} {how}, and nothing says what it is: people would be known by it, and stand on both sides"
     if each_another and not says_whose(name):
         return Unfit(Kind.ID, what, "" if options.id else f"id = {toml(name)} (it names the row)")

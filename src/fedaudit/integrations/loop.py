@@ -18,7 +18,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self, Unpack
@@ -30,7 +29,7 @@ from torch import nn
 from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import AuditOptions, Model, audited, in_python, not_audited
-from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model, tell_no_better, tell_no_model
+from fedaudit.integrations.outgoing import Sends, added, is_model
 from fedaudit.integrations.plain import matched, numpy_state
 from fedaudit.report.html import write
 from fedaudit.results.document import REPORT, Document, save
@@ -68,7 +67,6 @@ class Recording:
         assert session.auditor is not None
         assert session.auditor.task is not None
         self.session, self.game, self.out, self.sends = session, session.auditor.game, out, sends
-        self.task = session.auditor.task
         self.like, self.base = session.auditor.task.initial(0), session.auditor.task.base
         # The global model that the next round starts from.
         self.model = None if start is None else self._matched(start, "the model")
@@ -121,13 +119,8 @@ class Recording:
         sent: dict[str, Trained] = {}
         for party, state in states.items():
             members, model = self.game.members(party), added(before, state) if self.sends == "changes" else state
-            sent[party] = Trained(model, len(members), seconds)
-            try:
-                if not check_model(before, model, task=self.task, members=members, sends=self.sends):
-                    tell_no_better(self.session, round, party)
-            except NoModelError as error:
-                sent[party] = replace(sent[party], is_model=False)
-                tell_no_model(self.session, round, party, error)
+            known = is_model(self.session, round, party, before, model, members=members, sends=self.sends)
+            sent[party] = Trained(model, len(members), seconds, is_model=known)
         self.session.observe(Round(round, before, sent, made))
 
     def _matched(self, model: nn.Module | Mapping[str, Any], where: str) -> State:

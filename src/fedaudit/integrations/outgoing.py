@@ -86,19 +86,29 @@ def check_model(
     return better
 
 
+def is_model(
+    session: Session, round: int, party: str, received: State, sent: State, *, members: Records | None, sends: Sends
+) -> bool:
+    """For whoever records what all parties send: tells the session of what is no model, or no better one."""
+    task = session.auditor.task if session.auditor else None
+    try:
+        if not check_model(received, sent, task=task, members=members, sends=sends):
+            tell_no_better(session, round, party)
+    except NoModelError as error:
+        if not _told_again(session.gaps, NO_MODEL, round, party):
+            session.gap(gap(NO_MODEL, party=party, rounds=[round], why=error.what, todo=error.todo))
+        return False
+    return True
+
+
 def tell_no_better(session: Session, round: int, party: str) -> None:
     """One warning for all rounds of a party."""
     if not _told_again(session.notes, NO_BETTER, round, party):
         session.note(warning(NO_BETTER, party=party, rounds=[round]))
 
 
-def tell_no_model(session: Session, round: int, party: str, error: NoModelError) -> None:
-    """One gap for all rounds of a party, with what was wrong first."""
-    if not _told_again(session.gaps, NO_MODEL, round, party):
-        session.gap(gap(NO_MODEL, party=party, rounds=[round], why=error.what, todo=error.todo))
-
-
 def _told_again(told: list[Notice], code: str, round: int, party: str) -> bool:
+    """One line for all rounds of a party, with what was wrong first."""
     for place, one in enumerate(told):
         if one.code == code and one.data["party"] == party:
             rounds = sorted({*one.data["rounds"], round})

@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 
 from fedaudit.audit import Auditor, Settings
 from fedaudit.audit.costs import an_epoch
+from fedaudit.audit.settings import Most
 from fedaudit.errors import FedauditError
 from fedaudit.files import write_atomically
 from fedaudit.integrations.options import Model, PartyOptions, as_task, checked, report_into
@@ -741,7 +742,10 @@ class SelfAudit:
                 told.append(notice("limit-undecidable", what=error.what, todo=error.todo))
         for each in told if not begun else ():
             self.log.warning("fedaudit: %s", line(each))
-        return replace(settings, left_out_of=names, notices=(*settings.notices, *told))
+        # Unless the party set a budget, nothing that protects is left out for what it costs: costs are in units of the
+        # time that a training takes, and whoever writes an app decides about that.
+        most = settings.most if self.halt_if is None or self.options.get("max_cost") is not None else Most()
+        return replace(settings, left_out_of=names, most=most, notices=(*settings.notices, *told))
 
     def _rounds(self, seat: Seat) -> int:
         planned = self.rounds or seat.rounds

@@ -18,7 +18,7 @@ from typing import Any
 from fedaudit.audit.costs import an_epoch
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.options import not_audited
-from fedaudit.integrations.outgoing import NoModelError, Sends, added, check_model, tell_no_better, tell_no_model
+from fedaudit.integrations.outgoing import Sends, added, is_model
 from fedaudit.integrations.plain import matched, numpy_state
 from fedaudit.results import document as results
 from fedaudit.results.document import Withheld
@@ -170,8 +170,8 @@ class Recorder:
             return
         auditor = self.session.auditor
         seconds = max(an_epoch(elapsed, auditor.settings.local_epochs if auditor else 1, reply.epoch_seconds), 1e-9)
-        is_model = self._is_model(index, start, reply, state)
-        sent[reply.name] = Trained(state, int(_number(reply.examples, 1)), seconds, reply.metrics, is_model)
+        known = self._is_model(index, start, reply, state)
+        sent[reply.name] = Trained(state, int(_number(reply.examples, 1)), seconds, reply.metrics, known)
 
     def _is_model(self, index: int, start: State, reply: Reply, state: State) -> bool:
         """What is no model of the task is recorded and not attacked: nothing that is found in it would hold for who
@@ -181,15 +181,8 @@ class Recorder:
             return True
         known = auditor is not None and reply.name in auditor.game.parties
         members = auditor.game.members(reply.name) if auditor is not None and known else None
-        try:
-            sends: Sends = "changes" if reply.is_change else "weights"
-            task = auditor.task if auditor else None
-            if not check_model(start, state, task=task, members=members, sends=sends):
-                tell_no_better(self.session, index, reply.name)
-        except NoModelError as error:
-            tell_no_model(self.session, index, reply.name, error)
-            return False
-        return True
+        sends: Sends = "changes" if reply.is_change else "weights"
+        return is_model(self.session, index, reply.name, start, state, members=members, sends=sends)
 
     def _check_name(self, name: str) -> None:
         """An audit finds a party's records by its name: a reply under another one is attacked by nobody."""

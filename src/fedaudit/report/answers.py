@@ -2,21 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedaudit.report import sections, words
+from fedaudit.report import sections, taken, words
 from fedaudit.report.values import Results
 from fedaudit.report.words import Finding
-from fedaudit.stats.wording import count, plain_span, share
+from fedaudit.stats.wording import count, fpr_of, full_text, plain_span, rate, share
 
-MEMBERSHIP = (
-    "Such an attack is given a record, or records of a person, and says whether it was trained on. It does not read "
-    "anybody's record out of the model."
-)
+MEMBERSHIP = "Such an attack is given a record, or records of a person, and says whether it was trained on."
 
 
 def answers(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
     """Question and answer, in the order in which an assessment asks."""
     return [
-        ("Which site is concerned most?", _site(results)),
+        ("Which site is concerned most?", _site(results, found)),
         ("What does it mean for one person?", _person(results, found)),
         ("What is this attack?", _attack(results, found)),
         ("Does epsilon hold for a person?", _epsilon(results)),
@@ -25,7 +22,7 @@ def answers(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]
     ]
 
 
-def _site(results: Results) -> str:
+def _site(results: Results, found: Sequence[Finding]) -> str:
     sites = len(results.run.parties)
     if sites < 2:
         return "There is one site alone, so that none can be compared with others."
@@ -37,11 +34,49 @@ def _site(results: Results) -> str:
             f"{worst.attack} on {worst.model} models tells which is which {share(worst.own)} of the time, elsewhere "
             f"{share(worst.others)} ({apart})."
         )
+    if standing := _site_among_groups(results):
+        return standing
+    compared = _compared(results, found)
+    if len(compared) < 2:
+        return f"The {count(sites)} sites were not compared with one another."
+    of = f"{count(len(compared))} of the {count(sites)} sites" if len(compared) < sites else f"the {count(sites)} sites"
+    if results.groups and any(one.stands_out for one in results.groups.results):
+        return (
+            f"Not known: by the AUC alone, none of {of} is certainly more exposed than the others; but a group stands "
+            "out, and its records may be those of one site."
+        )
+    told = f"none of {of} is certainly more exposed than the others, by the AUC"
+    rest = [party.name for party in results.run.parties if party.name not in compared]
+    if rest:
+        return f"Of those that were compared, none stands out: {told}. Not compared: {', '.join(rest)}."
+    return f"No site stands out: {told}."
+
+
+def _compared(results: Results, found: Sequence[Finding]) -> set[str]:
+    """Which sites were compared with one another. Where each audited itself, none was."""
     if results.run.not_handed_over:
-        return f"The {count(sites)} sites were not compared when their scores were merged."
-    if not any(entry.party for entry in results.results):
-        return f"The {count(sites)} sites were not compared: there is no result for a single one."
-    return f"No site stands out: none of the {count(sites)} sites is certainly more exposed than the others."
+        return set()
+    fixed = {one.headline.fixed for one in found}
+    own = [(entry.party, entry.estimates.get("auc")) for entry in results.results if entry.attack in fixed]
+    return {party for party, auc in own if party is not None and auc is not None and auc.low is not None}
+
+
+def _site_among_groups(results: Results) -> str:
+    """Where records of one site are a group, and it stands out: the column by which the parties were made is one of
+    the attributes."""
+    names = {party.name for party in results.run.parties}
+    for one in results.groups.results if results.groups else ():
+        if not one.stands_out or one.group.kind != "attribute" or one.group.value not in names:
+            continue
+        figure = one.stands_out
+        fpr = fpr_of(figure)
+        what = f"picked out at {rate(fpr)} false accusations, by {one.attack}" if fpr else f"AUC, by {one.attack}"
+        return (
+            f"{one.group.value} stands out, as the group {one.group.attribute} = {one.group.value}: "
+            f"{full_text(figure, one.inside[figure])} {what} on {one.model} models, elsewhere "
+            f"{full_text(figure, one.outside[figure])}."
+        )
+    return ""
 
 
 def _person(results: Results, found: Sequence[Finding]) -> str:
@@ -68,7 +103,9 @@ def _person(results: Results, found: Sequence[Finding]) -> str:
     if results.groups is None or not results.groups.looked_at:
         return f"{told} They are averages, and no group was looked at."
     looked_at = count(len(results.groups.looked_at))
-    return f"{told} They are averages; of {looked_at} groups that were looked at, none stands out from the others."
+    out = len({one.group for one in results.groups.results if one.stands_out})
+    which = f"{count(out)} {'stands' if out == 1 else 'stand'} out" if out else "none stands out"
+    return f"{told} They are averages; of {looked_at} groups that were looked at, {which} from the others."
 
 
 def _attack(results: Results, found: Sequence[Finding]) -> str:
@@ -77,8 +114,10 @@ def _attack(results: Results, found: Sequence[Finding]) -> str:
         f"{name} looks at this: {about}." for name in quoted if (about := results.glossary.get(name, "").rstrip("."))
     ]
     if not quoted:
-        return "No attack on membership has a result."
-    return " ".join([*(told or [f"The verdict quotes {' and '.join(quoted)}."]), MEMBERSHIP])
+        return f"No attack on membership has a result. {taken.about_records(results)}"
+    return " ".join(
+        [*(told or [f"The verdict quotes {' and '.join(quoted)}."]), MEMBERSHIP, taken.about_records(results)]
+    )
 
 
 def unclaimed(results: Results) -> str:

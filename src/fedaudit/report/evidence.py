@@ -16,7 +16,7 @@ from typing import Any, Literal
 from fedaudit.errors import FedauditError
 from fedaudit.files import LOCK, write_atomically
 from fedaudit.questions import metric, of
-from fedaudit.report import html, words
+from fedaudit.report import html, taken, words
 from fedaudit.report.answers import answers, auditor_of, unclaimed, untested, who
 from fedaudit.report.sections import KEPT, facts, holds, limits
 from fedaudit.report.shapes import Table
@@ -131,7 +131,7 @@ def _tested(asked: str, names: Sequence[str], place: str, otherwise: str, answer
     return Demand(asked, "not tested", otherwise, "")
 
 
-NO_RECONSTRUCTION = "This audit did not try to reconstruct records, from the model or from updates."
+NO_RECONSTRUCTION = "These results hold no attempt to reconstruct records, from the model or from updates."
 
 
 def _membership(looked: Looked) -> Demand:
@@ -160,15 +160,13 @@ def _reconstruction(looked: Looked) -> Demand:
 
 def _rebuilt(looked: Looked, asked: str) -> Demand:
     """Records that an update holds word for word were looked for, if anything was: no search by optimisation."""
-    names = dict.fromkeys(
-        entry.attack
-        for entry in looked.results.results
-        if any(name.startswith("exact-") and est.value is not None for name, est in entry.estimates.items())
-    )
-    if not names:
-        return Demand(asked, "not tested", NO_RECONSTRUCTION, "")
-    answer = f"By {', '.join(names)}: records that an update gives away exactly. Nothing was searched by optimisation."
-    return Demand(asked, "tested in part", answer, "results[].estimates.exact-*")
+    results = looked.results
+    if taken.was_looked_for(results, tuple(taken.WHOLE)):
+        answer = f"{taken.about_records(results)} Nothing was searched by optimisation."
+        return Demand(asked, "tested in part", answer, "results[].estimates.exact-*")
+    if taken.not_told(results, *taken.OF_WHOLE):
+        return Demand(asked, "not tested", taken.about_records(results), "told[] with code = update-cannot-tell")
+    return Demand(asked, "not tested", NO_RECONSTRUCTION, "")
 
 
 def _anybody(looked: Looked) -> Demand:
@@ -179,7 +177,8 @@ def _anybody(looked: Looked) -> Demand:
         return Demand(asked, "not tested", "Figures are averages; no group of people was looked at.", "")
     out = next((f.headline.most_exposed for f in looked.found if f.headline.most_exposed), "")
     small = f" {count(len(groups.too_small))} groups were too small." if groups.too_small else ""
-    told = out or "None of them stands out from the others."
+    many = len({one.group for one in groups.results if one.stands_out})
+    told = out or (f"{count(many)} of them stood out." if many else "None of them stands out from the others.")
     answer = f"{count(len(groups.looked_at))} groups were looked at. {told}{small} Single people were not judged."
     return Demand(asked, "tested in part", answer, "groups, headlines[].most_exposed")
 
@@ -261,8 +260,20 @@ def _nist_reconstruction(looked: Looked) -> Demand:
 
 def _nist_property(looked: Looked) -> Demand:
     asked = "property inference (NISTAML.034)"
-    otherwise = "This audit did not ask what the training data of a party are like as a whole."
-    return _tested(asked, looked.asked("class-shares", "property"), "results[]", otherwise)
+    names = looked.asked("class-shares", "property")
+    of_party = (*taken.OF_PARTY, *taken.LABELS)
+    if not names and taken.was_looked_for(looked.results, of_party):
+        answer = (
+            "Which values nobody at a party has, or how its classes are shared, was read off its updates. No other."
+        )
+        return Demand(asked, "tested in part", answer, "results[] with question = update")
+    unknown = taken.not_told(looked.results, *taken.OF_VALUES)
+    otherwise = (
+        f"It was looked for in updates, from which it could not be told: {'; '.join(unknown)}."
+        if unknown
+        else "These results do not say what the training data of a party are like as a whole."
+    )
+    return _tested(asked, names, "results[]", otherwise)
 
 
 def _nist_extraction(looked: Looked) -> Demand:
@@ -445,6 +456,7 @@ def annex(results: Results) -> str:
         measures=measures,
         figures=_figures(found),
         parties=_parties(results),
+        units=_units(results),
         rests=_rests(results, found),
         sources=[cited for _, cited in SOURCES.values()],
     )
@@ -475,25 +487,48 @@ def _parties(results: Results) -> Table:
 
 def _rests(results: Results, found: Sequence[Finding]) -> list[tuple[str, str]]:
     """What a reader must know before quoting a figure."""
-    looked, told = Looked(results, found), results.all_told()[len(results.warnings) :]
-    of_data = [
-        said for one, said in zip(told, results.notices, strict=True) if one.code in ("cells-filled", "unlabelled")
-    ]
-    none_named = (
+    looked = Looked(results, found)
+    of_data = _told(results, "cells-filled", "unlabelled")
+    none = (
         "What the sites filled in or left out was not handed over."
         if "cells" in results.run.not_handed_over
         else "The results name no cell that was filled in and no row that was left out."
     )
+    several = _told(results, "in-several-parties")
     return [
         *(("Why the figures may be too small", said) for said in results.understates),
-        ("Records", f"{_sizes(looked)}."),
-        (
-            "Empty cells",
-            " ".join(of_data) or none_named,
-        ),
+        (_units(results), f"{_sizes(looked)}.{_fewer(looked)}"),
+        ("Cells that were empty, rows left out", " ".join(of_data) or none),
+        *([("People at several parties", " ".join(several))] if several else []),
         limits(results, found)[0],
         ("Attacks", f"{count(len(looked.attacks))} on membership; each counts for the findings."),
     ]
+
+
+def _told(results: Results, *codes: str) -> list[str]:
+    """What was said under these codes."""
+    return [said for one, said in results.said() if one.code in codes]
+
+
+def _units(results: Results) -> str:
+    return "People" if words.about_people(results) else "Records"
+
+
+def _fewer(looked: Looked) -> str:
+    """Why the figures have other counts than the parties."""
+    parties = looked.results.run.parties
+    totals = [sum(getattr(p, role) for p in parties) for role in ("members", "evaluation", "calibration")]
+    quoted = [e for f in looked.found for name, e in f.headline.estimates.items() if name == "auc" or fpr_of(name)]
+    counts = [[n for e in quoted if (n := getattr(e, key))] for key in ("n_pos", "n_neg", "n_cal")]
+    least = [min(some, default=total) for some, total in zip(counts, totals, strict=True)]
+    if not any(fewest < total for fewest, total in zip(least, totals, strict=True)):
+        return ""
+    members, others, thresholds = map(count, least)
+    return (
+        f" Some figures rest on fewer: at the fewest, on {members} members, {others} outsiders and {thresholds} to set "
+        "thresholds. Nobody is judged on those whom an adversary knows or an attack was fitted on, and a figure may "
+        "leave parties out. The table of the figures has the counts of each."
+    )
 
 
 # ------------------------------------------------------------------ the folder

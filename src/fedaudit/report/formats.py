@@ -8,6 +8,7 @@ from xml.etree import ElementTree as Xml
 from fedaudit.report import words
 from fedaudit.report.answers import answers
 from fedaudit.report.sections import limits
+from fedaudit.report.taken import readings
 from fedaudit.report.values import Results, cleaned
 from fedaudit.results.document import Document
 from fedaudit.results.gate import hidden
@@ -80,14 +81,16 @@ def as_json(document: Document) -> str:
 
 
 def junit(document: Document) -> str:
-    """A test case for each vantage, and one of the audit itself if that is not whole: green is what was settled.
+    """A test case for each vantage, one for all that was read off updates, and one of the audit itself if that is not
+    whole: green is what was settled.
     `fedaudit gate --junit` judges limits instead, which is better for a pipeline."""
     results: Results = cleaned(document)
     found = words.findings(results)
     kinds = [OUTCOMES[finding.tone] for finding in found]
+    read = readings(results)
     missing = hidden(document) or ("" if found else "no attack on membership has a result")
-    tests, errors = len(found) + bool(missing), kinds.count("error") + bool(missing)
-    counts = {"tests": tests, "failures": kinds.count("failure"), "errors": errors}
+    tests, errors = len(found) + len(read) + bool(missing), kinds.count("error") + bool(missing)
+    counts = {"tests": tests, "failures": kinds.count("failure") + len(read), "errors": errors}
     made = Xml.TreeBuilder()
     made.start("testsuite", {"name": f"fedaudit {results.run.name}", **{key: str(n) for key, n in counts.items()}})
     for finding, kind in zip(found, kinds, strict=True):
@@ -98,6 +101,11 @@ def junit(document: Document) -> str:
         made.start("system-out", {})
         made.data(" ".join([finding.sentence, *finding.headline.details]))
         made.end("system-out")
+        made.end("testcase")
+    for one in read:
+        made.start("testcase", {"classname": "fedaudit.report", "name": f"{one.vantage}: {one.what}"})
+        made.start("failure", {"type": "found", "message": one.sentence})
+        made.end("failure")
         made.end("testcase")
     if missing:
         made.start("testcase", {"classname": "fedaudit.report", "name": "audit"})

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from fedaudit.report import charts, figures, html, pages, sections, words
 from fedaudit.report.figures import PlottedSeries
 from fedaudit.report.shapes import Figure, PageSection, Panel, Table
+from fedaudit.report.taken import readings
 from fedaudit.report.values import clean, cleaned
 from fedaudit.report.words import Finding, adversary
 from fedaudit.results.document import Document
@@ -153,7 +154,8 @@ def so_far(run: Running) -> str:
 
 def _found(entry: ListedRun) -> str:
     if entry.document is not None:
-        told = words.summary(cleaned(entry.document))
+        results = cleaned(entry.document)
+        told = [*words.summary(results), *(one.line for one in readings(results))]
         figures = [(adversary(who).title, ", ".join(filter(None, (grade, figure)))) for who, grade, figure, _ in told]
         return "; ".join(f"{title}: {said}" for title, said in figures)
     newest = next((round.risks for round in reversed(entry.run.rounds) if round.risks), ())

@@ -17,6 +17,7 @@ from fedaudit.errors import FedauditError
 from fedaudit.questions import metric
 from fedaudit.report import words
 from fedaudit.report.charts import Line, named
+from fedaudit.report.taken import readings
 from fedaudit.report.values import Results, cleaned
 from fedaudit.report.words import Finding
 from fedaudit.results.document import Document, load
@@ -48,7 +49,8 @@ class OpenedRun:
     def __repr__(self) -> str:
         """A line for each vantage: the whole document is a megabyte."""
         name = self._results.run.name or "federation"
-        lines = [f"  {', '.join(filter(None, told))}" for told in words.summary(self._results)]
+        told = [*words.summary(self._results), *(one.line for one in readings(self._results))]
+        lines = [f"  {', '.join(filter(None, line))}" for line in told]
         return "\n".join([f"fedaudit.open({str(self.path)!r}): {name}, {self.document.run.ending}", *lines])
 
     @cached_property

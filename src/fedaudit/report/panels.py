@@ -91,7 +91,7 @@ def groups(results: Results, name: str | None) -> Panel | None:
     if found is None:
         return None
     people = words.about_people(results)
-    out = sum(bool(one.stands_out) for one in found.results)
+    out = len({one.group for one in found.results if one.stands_out})
     verdict = f"{count(out)} stand out." if out != 1 else "One stands out."
     lead = (
         f"{count(len(found.looked_at))} groups were fixed before any score was seen, and share the error. "
@@ -99,14 +99,17 @@ def groups(results: Results, name: str | None) -> Panel | None:
         "group: a group whose outsiders score as high gives nobody away. A group that does not stand out may still be "
         "more exposed, by less than this audit can see."
     )
+    if not found.looked_at:
+        lead = "No group was looked at: none could be that is large enough."
     key = name if any(name in one.inside for one in found.results) else None
     tables, folded = [], []
     for place in dict.fromkeys((one.vantage, one.model, one.attack) for one in found.results):
         mine = [one for one in found.results if (one.vantage, one.model, one.attack) == place]
-        ordered = sorted(mine, key=lambda one: (not one.stands_out, -(one.beyond[key or "auc"].low or -9.0)))
+        own = key if all(key in one.inside for one in mine) else None  # small parties have AUCs alone
+        ordered = sorted(mine, key=lambda one: (not one.stands_out, -(one.beyond[own or "auc"].low or -9.0)))
         title = f"{adversary(place[0]).title}, {place[1]} models, by {place[2]}"
-        tables.append((title, _of_groups(ordered, key, people)))
-        folded.append((f"Beside everybody else: {title[0].lower()}{title[1:]}", _beside_others(ordered, key, people)))
+        tables.append((title, _of_groups(ordered, own, people)))
+        folded.append((f"Beside everybody else: {title[0].lower()}{title[1:]}", _beside_others(ordered, own, people)))
     gone = dict.fromkeys(without(e) for one in found.results for e in one.beyond.values() if e.missing)
     small = [group_title(group, people) for group in found.too_small]
     many = [group.attribute or "class" for group in found.too_many]

@@ -15,14 +15,13 @@ from fedaudit.report.values import Results
 
 AT_ONCE = 3  # lines in a terminal
 UNVOUCHED = ("no-checksum",)  # about the file itself
-NEEDS_MORE = ("few-to-calibrate", "judged-by-auc", "fpr-left-out", "parties-unfit", "no-estimate")
+NEEDS_MORE = ("few-to-calibrate", "fpr-left-out", "no-estimate")
 ON_THE_PAGE = ("update-cannot-tell", "update-leaves", "update-none-absent")
 
 
 def ranked(results: Results) -> list[tuple[str, bool]]:
     """Every warning and notice, once, and whether it has its place on the page alone."""
-    told = results.all_told()[len(results.warnings) :]
-    notices = [(one.code, said) for one, said in zip(told, results.notices, strict=True)]
+    notices = [(one.code, said) for one, said in results.said()]
 
     def of(codes: Sequence[str]) -> list[str]:
         return [said for code in codes for one, said in notices if one == code]
@@ -30,7 +29,8 @@ def ranked(results: Results) -> list[tuple[str, bool]]:
     warned = words.warnings(results)
     first = [said for said in warned if said.startswith((*results.understates, *results.degraded))]
     page = of(ON_THE_PAGE)
-    rest = [said for _, said in notices if said not in page]
+    rest = [said for code, said in notices if said not in page and code not in words.NOT_ASKED_ABOUT]
+    rest += of(words.NOT_ASKED_ABOUT)  # said before the findings
     shown = dict.fromkeys([*first, *of(UNVOUCHED), *warned, *of(NEEDS_MORE), *rest])
     return [*((said, False) for said in shown), *((said, True) for said in dict.fromkeys(page))]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedaudit.questions import MINUS, Question, every, metric, of
-from fedaudit.report import words
+from fedaudit.report import taken, words
 from fedaudit.report.shapes import Matrix, MatrixCell, PageSection, Panel, Recipe, Table, Tile
 from fedaudit.report.values import Results
 from fedaudit.report.words import ADVERSARIES, Adversary, Finding, ValueText, adversary
@@ -52,6 +52,8 @@ def tone(results: Results, found: Sequence[Finding]) -> str:
         return "warn"
     if any(f.headline.most_exposed for f in found):
         tones.add("weak")
+    if taken.readings(results):
+        tones.add("found")
     return next((t for t in ("found", "weak", "unknown", "none") if t in tones), "unknown")
 
 
@@ -124,8 +126,7 @@ def of_questions(results: Results) -> list[PageSection]:
 def other_notices(results: Results) -> list[str]:
     """Those that no question shows in a section of its own."""
     codes = {code for question in every().values() for code in question.shown}
-    told = results.all_told()[len(results.warnings) :]
-    return [said for one, said in zip(told, results.notices, strict=True) if one.code not in codes]
+    return [said for one, said in results.said() if one.code not in codes]
 
 
 def _figures(name: str, est: Estimate) -> list[str]:
@@ -230,12 +231,14 @@ def every_estimate(entries: Sequence[AuditResult]) -> Table:
 def untested_questions(results: Results) -> str:
     asked = {question.name for entry in results.results if (question := of(entry))}
     untried = "" if "attribute" in asked else " and attribute"
-    exact = any(name.startswith("exact-") for entry in results.results for name in entry.estimates)
+    looked = taken.was_looked_for(results, tuple(taken.WHOLE)) or taken.not_told(results, *taken.OF_WHOLE)
     rebuilt = (
         "Gradient inversion by optimisation (a trace with snapshots has what tools for it read)"
-        if exact
+        if looked
         else "Reconstruction of records and gradient inversion"
     )
+    of_party = taken.was_looked_for(results, (*taken.OF_PARTY, *taken.LABELS))
+    known = " (but for which values and classes a party has)" if of_party else ""
     audit = results.run.config.get("audit")
     malicious = isinstance(audit, Mapping) and audit.get("adversary") == "agg-mal"
     active = (
@@ -244,7 +247,7 @@ def untested_questions(results: Results) -> str:
         else "adversaries who change the training to learn more"
     )
     return (
-        f"{rebuilt}; property{untried} inference; several parties, or a party and the server, working together; "
+        f"{rebuilt}; property{known}{untried} inference; several parties, or a party and the server, working together; "
         f"{active}."
     )
 

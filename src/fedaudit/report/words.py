@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedaudit.questions import main_figure, metric, of, of_membership
+from fedaudit.report.taken import readings
 from fedaudit.report.values import Results
 from fedaudit.results.document import Withheld
 from fedaudit.stats import wording
@@ -185,8 +186,9 @@ def verdict(results: Results) -> list[str]:
 
 
 def beside_findings(results: Results) -> list[str]:
-    """What bears on all findings: what the model is worth, and which attacks that may find more were not run."""
-    return [*usefulness(results), *not_run(results)]
+    """What bears on all findings: what is read off updates beside them, what the model is worth, and which attacks that
+    may find more were not run."""
+    return [*(one.sentence for one in readings(results)), *usefulness(results), *not_run(results)]
 
 
 LEADS, FOLLOWS = ("unmix", "subject-unmix"), ("matched-filter", "subject-matched")
@@ -195,7 +197,7 @@ LEADS, FOLLOWS = ("unmix", "subject-unmix"), ("matched-filter", "subject-matched
 def not_run(results: Results) -> list[str]:
     """Strong attacks that cost too much to be run unasked, with their price; and unmix, which `plan` recommends, where
     nobody tried it."""
-    dear = [words(one) for one in results.all_told() if one.code == "attacks-dear"]
+    dear = [words(one) for one in results.all_told() if one.code in ("attacks-dear", "unmix-not-run")]
     audit = results.run.config.get("audit")
     by_name = isinstance(audit, Mapping) and audit.get("attacks")
     tried = {entry.attack for entry in pooled(results)} | {one.attack for one in results.failed}
@@ -234,9 +236,10 @@ def summary(results: Results) -> list[tuple[str, str, str, str]]:
 
 
 def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
-    """The same for each result of another question than membership: its main figure, which has no grade."""
+    """The same for what is read off updates, and for each result of another question than membership: its main figure,
+    which has no grade."""
     found = [(entry, name, of(entry)) for entry in others(results) if (name := main_figure(entry))]
-    return [
+    figures = [
         (
             e.vantage,
             question.claim_in_words(e, name) if question else "",
@@ -246,6 +249,10 @@ def summary_of_others(results: Results) -> list[tuple[str, str, str, str]]:
         for e, name, question in found
         if e.estimates[name].value is not None
     ]
+    return [*(one.line for one in readings(results)), *figures]
+
+
+NOT_ASKED_ABOUT = ("single-record",)  # whom no figure is about
 
 
 def preface(results: Results) -> list[str]:
@@ -259,6 +266,7 @@ def preface(results: Results) -> list[str]:
         parts.append("This run was not audited. The warnings say why; nothing can be said about what it gives away.")
     elif ending != "complete":
         parts.append(f"This run was {results.run.status}; the following describes only {leaked}.")
+    parts += [said for one, said in results.said() if one.code in NOT_ASKED_ABOUT]
     if sets_differ(results):
         est = blind_auc(results.results)
         parts.append(
@@ -437,10 +445,10 @@ def spread(results: Results) -> list[str]:
     together = {own.vantage: own.estimates for own in results.run.over_runs}
     lines = []
     for quoted in quoted_figures(results.headlines) if len(runs) > 1 else ():
-        headline, name = quoted.headline, quoted.name
-        found = [h for run in runs for h in run.headlines if h.vantage == headline.vantage]
+        headline, whose, name = quoted.headline, quoted.whose, quoted.name
+        found = [h for run in runs for h in run.headlines if h.vantage == whose.vantage]
         values = ", ".join(full_text(name, h.estimates.get(name)) for h in found)
-        mean = together.get(headline.vantage, {}).get(name)
+        mean = together.get(whose.vantage, {}).get(name)
         over = "" if value_of(mean) is None else f"; mean over runs {full_text(name, mean)}, {confidence(mean)}"
         mixed = several_kinds(found)
         over += f"; {mixed}" if mixed else ""

@@ -151,8 +151,8 @@ def _names(directories: Sequence[Path]) -> list[str]:
 
 
 def row_of(document: Document, name: str, metric: str = RISK) -> ComparedRun:
-    run = document.run
     """What the report quotes of a run (`stats.strongest.quoted_figures`), by one metric for all runs."""
+    run = document.run
     quoted, gravest = quoted_figures(document.headlines), leading(document.headlines)
     doubted = [one.headline.vantage for one in quoted if hides_risk(document, one.headline, metric)]
     sure = [one for one in quoted if one.headline.vantage not in doubted]
@@ -203,13 +203,13 @@ def _better(a: ComparedRun, b: ComparedRun) -> bool:
     if not (a.accuracy and b.accuracy and a.risk and b.risk):
         return False
     more, less = a.accuracy.value - b.accuracy.value, b.risk.value - a.risk.value
-    if _severity(a) > _severity(b):  # by another figure than the one that is compared
-        return False
+    if a.grades and b.grades and _severity(a) > _severity(b):  # by another figure than the one that is compared;
+        return False  # a mean over runs has no grade
     return more >= 0 and less >= 0 and (more > 0 or less > 0)
 
 
 def _severity(row: ComparedRun) -> int:
-    return max((SEVERITY[grade] for grade in row.grades.values()), default=0)
+    return max(SEVERITY[grade] for grade in row.grades.values())
 
 
 def _span(estimate: Estimate | None) -> Span | None:

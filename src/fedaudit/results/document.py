@@ -300,6 +300,10 @@ class Document:
         warnings = [former.notice(sentence, "warning") for sentence in self.warnings]
         return [*warnings, *(former.notice(sentence, "notice") for sentence in self.notices)]
 
+    def said(self) -> list[tuple[Notice, str]]:
+        """Each of `notices`: its code with its data, and its sentence."""
+        return list(zip(self.all_told()[len(self.warnings) :], self.notices, strict=True))
+
     def to_json(self) -> dict[str, Any]:
         """What results.json holds: JSON values only, without NaN or infinity."""
         return plain(self)

@@ -311,6 +311,10 @@ SENTENCES = frozenset(
             for where in ("", " in every party", " in the smallest party")
         ),
         *(
+            f"{few} too few calibration non-members to accuse anybody for certain, so the value cannot exceed #"
+            for few in ("# of # parties have", "there are")
+        ),
+        *(
             f"# of the outsiders{some} are accused where # was asked: the records that set the threshold are not like "
             f"those that are reported on{more}"
             for some in ("", " in # of # parties")

@@ -15,7 +15,7 @@ from fedaudit.results.document import Document
 from fedaudit.results.repeats import MEASURED, every_attack
 from fedaudit.results.run_errors import RunErrors, errors_of_run
 from fedaudit.stats.strongest import quoted_figures
-from fedaudit.stats.wording import main_tpr, without
+from fedaudit.stats.wording import behind, main_tpr, without
 from fedaudit.types import AuditResult, Estimate
 
 COLUMNS = (
@@ -103,10 +103,9 @@ def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
 def _single(name: str, run: Document, wanted: Wanted, among_others: bool) -> list[TableRow]:
     """The figures of one run, what its verdict quotes as it quotes it. Among others of its configuration, those that
     are not measured: the mean of what each run proves is no bound, so that each keeps its own."""
-    quoted: dict[tuple[str, str, str, str], Estimate | None] = {
-        (one.whose.vantage, one.whose.attack, one.whose.model, one.name): one.estimate
-        for one in quoted_figures(run.headlines)
-    }
+    both = [(one, entry) for one in quoted_figures(run.headlines) if (entry := behind(run.results, one.whose))]
+    both.sort(key=lambda pair: pair[0].whose.vantage == pair[1].vantage)  # whose own row it is has the last word
+    quoted = {(entry.attack, entry.vantage, str(entry.model), one.name): one.estimate for one, entry in both}
     found = [
         TableRow(
             attack=entry.attack,
@@ -123,7 +122,7 @@ def _single(name: str, run: Document, wanted: Wanted, among_others: bool) -> lis
         for measure in wanted.of(entry)
         if not among_others or entry.estimates[measure].kind != MEASURED
     ]
-    of_verdict = [(row, quoted.get((row.vantage, row.attack, row.model, row.estimate.name))) for row in found]
+    of_verdict = [(row, quoted.get((row.attack, row.vantage, row.model, row.estimate.name))) for row in found]
     return [replace(row, estimate=told, quoted=True) if told else row for row, told in of_verdict]
 
 

@@ -105,7 +105,7 @@ def stage(config: Config, recorded: Sequence[str] = ()) -> Staged:
         game=game,
         attacks=attacks,
         notices=(
-            *left_out(dataset, game),
+            *left_out(dataset, game, federation.fresh or 0.0),
             *in_several(config, game),
             *few_aside(game),
             *implied,
@@ -151,13 +151,13 @@ def calibrated(game: Game, config: Config, loaded: Dataset) -> Game:
     return beside.calibrated_with(game, wanted.records) if wanted.records else game
 
 
-def left_out(dataset: Dataset, game: Game) -> tuple[Notice, ...]:
+def left_out(dataset: Dataset, game: Game, fresh: float) -> tuple[Notice, ...]:
     """People with a single record, or session, who cannot both be trained on and have one that is not."""
     if game.candidates.unit != "subject":
         return ()
     everybody = len(subjects.people(dataset.records)[0])
     missing, sessions = everybody - len(game.candidates), dataset.session is not None
-    return (notice("single-record", people=missing, of=everybody, sessions=sessions),) if missing else ()
+    return (notice("single-record", people=missing, of=everybody, sessions=sessions, fresh=fresh),) if missing else ()
 
 
 def in_several(config: Config, game: Game) -> tuple[Notice, ...]:

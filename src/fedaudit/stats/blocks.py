@@ -258,6 +258,11 @@ class Ranked:
         """The chance that a score above all calibration scores is accused."""
         return min(self.rank / self.spread, 1.0)
 
+    @property
+    def certain(self) -> bool:
+        """Is a score above all calibration scores always accused?"""
+        return self.most >= 1
+
     def accused(self, scores: Floats) -> Floats:
         return self.block.accused(scores, self.rank, self.spread)
 

@@ -34,13 +34,14 @@ class Contrast:
 
 def contrast(blocks: Sequence[Block], among: Bools, fpr: float | None, confidence: float) -> Contrast:
     """`among`: which candidates are in the group, by the number that the blocks' ids give them. Without an `fpr`, the
-    AUCs alone are compared."""
+    AUCs alone are compared; so they are where a party is too small to accuse anybody for certain, because shares would
+    then tell how small the parties of a group are."""
     sides = [[_part(block, among == inside) for block in blocks] for inside in (True, False)]
     aucs = [auc(side, confidence) for side in sides]
     found = [{"auc": one} for one in aucs]
     beyond = {"auc": _apart("auc", [(aucs[0], 1), (aucs[1], -1)], confidence, "AUC in the group minus AUC elsewhere")}
     certain = "auc" if _above(beyond["auc"], 0.0) and _above(aucs[0], 0.5) else ""
-    if fpr is not None:
+    if fpr is not None and all(ranked(block, fpr).certain for block in calibrated(blocks)):
         name = f"tpr@{fpr:g}"
         shares = [_shares(blocks, among == inside, fpr, confidence) for inside in (True, False)]
         (hit, accused), (elsewhere, wrongly) = shares

@@ -21,12 +21,14 @@ from dataclasses import KW_ONLY, dataclass, replace
 import numpy as np
 
 from fedaudit.errors import FedauditError
-from fedaudit.stats.blocks import Block, Groups, calibrated, numbered, ranked, too_few
+from fedaudit.stats.blocks import Block, Groups, Ranked, calibrated, numbered, ranked, too_few
 from fedaudit.stats.intervals import few_subjects_factor, of_units, proportion
 from fedaudit.stats.ranking import auc, parts_of, pool, pooled_auc, rare_ends, widened
 from fedaudit.stats.roc import tpr_at_fpr
 from fedaudit.stats.wording import DECISIONS, fpr_of
 from fedaudit.types import Bools, Estimate, Floats, UnitErrors
+
+STEADY = 10  # calibration scores above a threshold, from which on the bias of a TPR is small beside its error
 
 
 def auc_difference(first: Sequence[Block], second: Sequence[Block], confidence: float = 0.95) -> Estimate:
@@ -170,10 +172,19 @@ def by_unit(estimates: Sequence[tuple[Influence, Sequence[Block]]]) -> Floats:
     return np.array(rows)
 
 
+def _few(part: Ranked) -> bool:
+    return part.fpr * part.size / part.spread < STEADY
+
+
 def errors_behind(name: str, blocks: Sequence[Block]) -> UnitErrors | None:
     """What each record, or person, adds to the error of the AUC, or of a TPR, of these scores; None of other figures,
-    and where the scores do not say whose they are."""
+    and where the scores do not say whose they are.
+
+    None, too, of a TPR where a party has few independent calibration records for it: the value is then too low by as
+    much in every run, or its lower end is cut off at 0, and neither averages out over runs."""
     fpr = fpr_of(name)
+    if fpr is not None and any(_few(ranked(block, fpr)) for block in calibrated(blocks)):
+        return None
     if (name != "auc" and fpr is None) or any(block.ids is None and block.subjects is None for block in blocks):
         return None
     influence = auc_influence(blocks) if fpr is None else tpr_influence(blocks, fpr)

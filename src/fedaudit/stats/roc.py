@@ -78,7 +78,7 @@ def _whose(blocks: Sequence[Block]) -> _Whose:
 def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, prove: bool) -> Estimate:
     n_pos, n_neg = sum(len(b.members) for b in blocks), sum(len(b.evaluation) for b in blocks)
     parts = [ranked(block, fpr) for block in blocks]
-    n_cal, method = sum(len(b.calibration) for b in blocks), _method(blocks) + _in_part(parts)
+    n_cal, method = sum(len(b.calibration) for b in blocks), _method(blocks)
     name, reason = f"tpr@{fpr:g}", _why_no_value(parts, whose, fpr)
     if reason:
         return Estimate(
@@ -95,7 +95,7 @@ def _tpr(blocks: Sequence[Block], whose: _Whose, fpr: float, confidence: float, 
     spread = _members_spread(parts, whose.members, alpha)
     low, high = fiducial_ends(parts, n_pos, spread, alpha)
     proved = guaranteed_ends(parts, n_pos, _by_people(spread, whose.members), alpha) if prove else None
-    reason = _why_no_lower_end(parts, alpha) if low <= 0 else None
+    reason = _why_no_lower_end(parts, alpha) if low <= 0 else _why_not_more(parts)
     return Estimate(
         name,
         _accused(parts) / n_pos,
@@ -121,14 +121,15 @@ def _method(blocks: Sequence[Block]) -> str:
     return _TPR + several + BY_SUBJECT * any(b.subjects is not None for b in blocks)
 
 
-def _in_part(parts: Sequence[Ranked]) -> str:
+def _why_not_more(parts: Sequence[Ranked]) -> str | None:
     """What a reader of the value must know where small parties accuse nobody for certain."""
-    small = sum(part.most < 1 for part in parts)
+    small = sum(not part.certain for part in parts)
     total = sum(len(part.block.members) for part in parts)
     if not small or not total:
-        return ""
+        return None
     most = sum(part.most * len(part.block.members) for part in parts) / total
-    return f"; {small} of {len(parts)} parties accuse nobody for certain, so that the value is at most {most:.3g}"
+    few = f"{small} of {len(parts)} parties have" if len(parts) > 1 else "there are"
+    return f"{few} too few calibration non-members to accuse anybody for certain, so the value cannot exceed {most:.3g}"
 
 
 def _accused(parts: Sequence[Ranked]) -> float:

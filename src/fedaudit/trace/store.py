@@ -160,10 +160,7 @@ class Store:
     def append(self, round: Round, seen: Observation | None = None, found: Sequence[RoundRisk] = ()) -> Outcome:
         """Records a round, what was measured in it, and for those who watch the run what was `found` by then. After
         `branch`, an audit in progress must be rebuilt."""
-        sent = {
-            name: Delivered(digest(one.state), one.examples, _finite(one.epoch_seconds), one.is_model)
-            for name, one in round.sent.items()
-        }
+        sent = delivered(round)
         broadcast, aggregate = digest_of_seen(round.broadcast), digest_of_seen(round.aggregate)
         place = self.lineage.place(round.moment, broadcast, aggregate)
         if place.known:
@@ -176,7 +173,7 @@ class Store:
         event = {
             "event": "round", "round": round.index, "branch": self.lineage.branch + place.opens, "opens": place.opens,
             "origin": place.origin, "commit": round.commit, "broadcast": broadcast, "aggregate": aggregate,
-            "parties": {name: vars(delivered) for name, delivered in sent.items()}, "kept": self.snapshots,
+            "parties": {name: vars(one) for name, one in sent.items()}, "kept": self.snapshots,
             "signals": None if blob is None else checksum(blob),
             "names": sorted({name for one in of.values() for name in one.values}),
             "parts": [[k, len(one.id), *map(_finite, (one.seconds, one.epoch_seconds))] for k, one in of.items()],
@@ -421,14 +418,20 @@ def divided(seen: Mapping[Key, Measured]) -> dict[str, Any]:
     return {"on": on, "of": seconds} if on else {}
 
 
+def delivered(round: Round) -> dict[str, Delivered]:
+    return {
+        name: Delivered(digest(one.state), one.examples, _finite(one.epoch_seconds), one.is_model)
+        for name, one in round.sent.items()
+    }
+
+
 def told_of(round: Round, found: Sequence[RoundRisk], *, first: bool, **about: Any) -> journal.Event:
     """A round of a party that audits itself, for those who watch it: it keeps no trace. `first`: of its run, so that
     rounds of a former run in the same folder are none of this one; `about`: what else a watcher is to know."""
-    sent = {n: Delivered(digest(t.state), t.examples, _finite(t.epoch_seconds)) for n, t in round.sent.items()}
     return {
         "event": "round", "round": round.index, "branch": 0, "opens": first, "origin": 0 if first else None,
         "commit": True, "broadcast": digest_of_seen(round.broadcast), "aggregate": digest_of_seen(round.aggregate),
-        "parties": {name: vars(delivered) for name, delivered in sent.items()}, "kept": False, "signals": None,
+        "parties": {name: vars(one) for name, one in delivered(round).items()}, "kept": False, "signals": None,
         "names": [], "parts": [], "at": time.time(), "risks": [_defined(risk) for risk in found], **about,
     }  # fmt: skip
 

@@ -126,8 +126,10 @@ DATA: dict[str, Wording] = {
         "Correct it, or empty the cell and set data.impute."
     ),
     "ids-learnt": lambda columns: f"Learnt from, though they look like ids (data.keep_ids): {_quoted(columns)}.",
-    "single-record": lambda people, of, sessions: (
-        f"{people:,} of {of:,} people have a single {'session' if sessions else 'record'}: left out on both sides."
+    "single-record": lambda people, of, sessions, fresh: (
+        f"{people:,} of {of:,} people have a single {'session' if sessions else 'record'}: nobody trains on it, and "
+        f"nothing is asked about them. It takes two to keep a part of them for the adversary alone (federation.fresh = "
+        f"{fresh:g}). federation.fresh = 0 asks about everybody: the adversary then has the trained records themselves."
     ),
     "few-aside": lambda few: (
         f"Hardly any non-members: {_names([_aside(**counts) for counts in few])}. What is said of such a party alone "
@@ -344,10 +346,6 @@ FOUND: dict[str, Wording] = {
     "measured-apart": (
         "Round {round}: signals were measured one by one, because measuring them together failed ({why})."
     ),
-    "judged-by-auc": (
-        "{vantage}: {attack} on {model} models has no TPR at {fpr:.0%} FPR ({why}): these models are judged by their "
-        "AUC alone."
-    ),
     "merged": lambda sites, ranks: (
         f"{sites} sites audited themselves and handed over {'ranks' if ranks else 'scores'} without names. Somebody "
         "with records at two sites counts as two people. Nothing over the rounds, no groups and no blind check "
@@ -358,10 +356,6 @@ FOUND: dict[str, Wording] = {
         "{party} is more exposed than the others: {attack} on {model} models has AUC {own:.3f} there and {others:.3f} "
         "elsewhere (difference {value:.3f}, {low:.3f}-{high:.3f}; {confidence:.0%} for all parties and groups "
         "together)."
-    ),
-    "parties-unseen": "{parties} of {of} parties took part too seldom to judge their local models: left out.",
-    "parties-unfit": (
-        "{parties} of {of} parties have too few known non-members to fit {attack} on their local models: left out."
     ),
     "changed": _changed,
     "unmixed": _unmixed,
@@ -678,9 +672,10 @@ QUESTIONS: dict[str, Wording] = {
         "simulation by authority of whoever started the run. It says nothing about the honest rounds."
     ),
     "update-presence": _presence,
-    "update-none-absent": lambda vantage: (
-        f"{WHO_READS.get(vantage, 'Whoever has it').capitalize()} cannot read of any value that nobody has it, or "
-        "that one record alone has it: every column of the input moved."
+    "update-none-absent": lambda party, round, vantage: (
+        f"{_whose_update(party, round, vantage)} of no value that nobody "
+        f"{'there' if party or not vantage else 'in the federation'} has it, or that one record alone has it: every "
+        "column of the input moved."
     ),
     "update-labels": _labels,
     "update-leaves": _leaves,

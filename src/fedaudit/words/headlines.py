@@ -108,7 +108,7 @@ def _told(headline: Headline, scene: Scene) -> Headline:
         headline, name, how, _nouns(headline, entry, name), possible, _why_doubted(headline, scene)
     )
     if tone in ("none", "unknown") and entry and entry.unit == "subject":
-        details += _smallestseen_figures(headline, name)
+        details += _smallest_seen(headline, name)
     if headline.primary and (fixed := scene.primary.get(headline.vantage)):
         details.append(_of_the_primary(fixed, headline, name))
     details += _on_average(headline, scene)
@@ -120,7 +120,8 @@ def _told(headline: Headline, scene: Scene) -> Headline:
         details += over_blind(scene.results, headline)
     details += _stronger(headline)
     same = headline.grade if tone == headline.tone else None  # decided with the tone
-    graded = same or grade(tone, max(map(level, headline.estimates.values()), default=0))
+    sure = 0 if tone == "unknown" else max(map(level, headline.estimates.values()), default=0)
+    graded = same or grade(tone, sure)
     if tone == "weak":
         figures = [(attack, e) for attack, own in seen_figures(headline, scene) for e in own.values()]
         bounded = slight(e for _, e in figures)
@@ -258,9 +259,9 @@ def _on_average(headline: Headline, scene: Scene) -> list[str]:
 
 def _most_possible(headline: Headline, scene: Scene, name: str | None) -> tuple[float, str] | None:
     """The largest upper end of the quoted rate, over all attacks from this vantage, and whose it is: one of them may be
-    the stronger. Where one has no value because of its threshold, that is everybody."""
+    the stronger. Where one has no value, that is everybody."""
     found = [(tpr, attack) for attack, own in seen_figures(headline, scene) if (tpr := own.get(name or ""))]
-    ends = [(1.0 if tpr.doubt else tpr.high, attack) for tpr, attack in found]
+    ends = [(1.0 if tpr.doubt or tpr.value is None else tpr.high, attack) for tpr, attack in found]
     return max(((end, attack) for end, attack in ends if end is not None), key=lambda one: one[0], default=None)
 
 
@@ -293,7 +294,7 @@ def _measure(name: str) -> str:
     return "an AUC of" if fpr is None else f"a share picked out at {rate(fpr)} false accusations of"
 
 
-def _smallestseen_figures(headline: Headline, name: str | None) -> list[str]:
+def _smallest_seen(headline: Headline, name: str | None) -> list[str]:
     """Of a person nobody may say "safe": what is not found may be smaller than what could have been."""
     from fedaudit.stats.plan import Sizes, smallest_visible_auc, smallest_visible_tpr  # a page renders without scipy
 
@@ -372,14 +373,17 @@ def _most_exposed_group(headline: Headline, scene: Scene) -> str:
     among = f"the most exposed of {count(looked_at)} groups, all of which share the error"
     among = ", ".join(filter(None, (among, without(worst.beyond[name]))))
     together = f"{100 * scene.groups.confidence:.4g} % for all groups together"
-    if fpr_of(name) is None:
+    # The card may quote other models, another rate and another attack; and the sentence stands elsewhere, too.
+    where = " in the global models" if worst.model == "global" else " in the parties' own models"
+    if (fpr := fpr_of(name)) is None:
         told = f"shown one of them that was trained on and one that was not, {worst.attack} tells which is which"
-        times = f"{share(inside.value)} of the time ({share_span(inside.low, inside.high)} %, {together})"
+        times = f"{share(inside.value)} of the time{where} ({share_span(inside.low, inside.high)} %, {together})"
         return f"{_upper(title)} stand out: {told} {times}, elsewhere {share(outside.value)} ({among})."
     wrongly = f"of their own outsiders {share(inside.realised_fpr)} are accused"
+    picked = f"{share(inside.value)} of them are picked out by {worst.attack}{where} at {rate(fpr)} false accusations"
     return (
-        f"{_upper(title)} stand out: {share(inside.value)} of them are picked out ({interval_text(name, inside)} %, "
-        f"{together}; {wrongly}), of all others {share(outside.value)} ({among})."
+        f"{_upper(title)} stand out: {picked} ({interval_text(name, inside)} %, {together}; {wrongly}), of all others "
+        f"{share(outside.value)} ({among})."
     )
 
 

@@ -41,7 +41,6 @@ from fedaudit.config.section import Section
 from fedaudit.data.game_file import load_game
 from fedaudit.errors import FedauditError
 from fedaudit.integrations.flower.client import (
-    epoch_seconds,
     is_masked,
     node_folder,
     round_of,
@@ -197,7 +196,7 @@ class Guard:
             _check_exact(reply, watch.like)
             return single(reply, watch, f"round {index}")
 
-        return self.audit.release(seat, admitted, index, leaves, elapsed=elapsed, epoch_seconds=epoch_seconds(reply))
+        return self.audit.release(seat, admitted, index, leaves, elapsed=elapsed)
 
     def _check_beside(self, reply: Message, *, arrays: bool, masked: bool) -> None:
         if any(reply.content.array_records.values()) and not arrays:

@@ -29,8 +29,7 @@ LISTS = {
 
 
 def sections(results: Results) -> Sequence[PageSection]:
-    told = results.all_told()[len(results.warnings) :]
-    both = [(one, said) for one, said in zip(told, results.notices, strict=True) if one.code in QUESTION.shown]
+    both = [(one, said) for one, said in results.said() if one.code in QUESTION.shown]
     sentences = list(dict.fromkeys(said for one, said in both if one.code != CANNOT_TELL))
     unknown = _unknown([one for one, _ in both if one.code == CANNOT_TELL])
     entries = [entry for entry in results.results if entry.question == QUESTION.name and entry.party is None]

@@ -629,7 +629,7 @@ class Presence:
         twin = table["update-twin"]
         linked = alone & (twin >= 0)
         if not absent.any() and not alone.any():
-            return notice("update-none-absent", vantage=one.vantage)
+            return notice("update-none-absent", party=one.party, round=one.round, vantage=one.vantage)
         shown = {}
         if options.names:
             some = {"absent": absent, "alone": alone}
