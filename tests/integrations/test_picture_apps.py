@@ -91,7 +91,7 @@ def test_a_script_of_nvidia_flares_client_api_on_pictures_is_audited(tmp_path: P
     script = Path(picture_apps.__file__).with_name("picture_client.py")
     (tmp_path / "job.py").write_text(JOB)
     command = [sys.executable, "job.py", str(tmp_path), str(script)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     for site in ("site-1", "site-2"):
