@@ -239,3 +239,10 @@ def test_costs_are_the_same_in_another_process_and_from_what_was_stored() -> Non
     whole = {of: result.cost for of, result in found(prepared.auditor).items()}
     for other in (parts, again):
         assert {of: result.cost for of, result in found(other).items()} == whole
+
+
+@pytest.mark.parametrize("told", [None, 0, -1.0, True, float("nan"), float("inf"), "3"])
+def test_what_is_no_time_was_not_told(told: object) -> None:
+    """An epoch of next to no time would make every attack look dear."""
+    assert costs.an_epoch(10.0, 5, told) == 2.0
+    assert costs.an_epoch(10.0, 5, 3) == 3.0

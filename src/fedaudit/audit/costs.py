@@ -65,8 +65,10 @@ def each(made: Iterable[Made], spent: dict[Item, float], item: Item) -> Iterator
 
 def an_epoch(elapsed: float, local_epochs: int, told: object = None) -> float:
     """The seconds of one local epoch of somebody else's training: as a party told it, or the time of a round, shared
-    among its epochs."""
-    return float(told) if isinstance(told, int | float) else elapsed / local_epochs
+    among its epochs. What is no time, as 0 or NaN, was not told."""
+    if isinstance(told, int | float) and not isinstance(told, bool) and 0 < told < math.inf:
+        return float(told)
+    return elapsed / local_epochs
 
 
 def load_learners() -> None:

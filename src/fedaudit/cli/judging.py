@@ -542,7 +542,10 @@ def say_comparison(found: "Comparison") -> None:
 
 
 def _epsilon(row: "ComparedRun") -> str:
+    from fedaudit.results.compare import CHANCE
+
     if row.epsilon is None:
         return ABSENT
-    most = "" if row.allowed is None else f"; it allows a TPR of {row.allowed:.3g}"
+    whose = "for one person " if row.per_person else ""  # whose epsilon is the larger, and stands in the next line
+    most = "" if row.allowed is None else f"; {whose}it allows a TPR of {row.allowed:.3g} at {100 * CHANCE:g} % FPR"
     return f"{row.epsilon:.3g} ({row.unit}){most}"
